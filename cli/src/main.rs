@@ -1,0 +1,2 @@
+//! The `mooring` program.
+fn main() {}

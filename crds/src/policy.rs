@@ -1,0 +1,75 @@
+//! `spec.policy`: what the agent may do, as tables of patterns.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The answer to one call.
+///
+/// Ordered by strictness: `Allow < Ask < Deny`, so that the strictest of several
+/// is their maximum.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Runs at once.
+    Allow,
+    /// Waits for a person.
+    Ask,
+    /// Never runs; the model is told why.
+    Deny,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Verdict::Allow => "allow",
+            Verdict::Ask => "ask",
+            Verdict::Deny => "deny",
+        })
+    }
+}
+
+/// A table: pattern to verdict. The order of keys means nothing.
+pub type Table = BTreeMap<String, Verdict>;
+
+/// The rules of a Workspace. A missing table has no rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Policy {
+    /// By tool name. Without `"*"` a tool that no pattern names is denied, and
+    /// hidden from the model.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool: Table,
+    /// By command: decoded words joined by one blank (`git push*`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bash: Table,
+    /// By path, in its canonical form and in the form given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub path: Table,
+    /// For paths outside the project.
+    #[serde(alias = "external_directory", skip_serializing_if = "Option::is_none")]
+    pub external_directory: Option<Verdict>,
+    /// Expectations that are checked whenever the policy is loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<PolicyTest>,
+}
+
+/// One expectation: exactly one of `tool`, `bash`, `path`, and the verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyTest {
+    /// A tool's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// A command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bash: Option<String>,
+    /// A path that is written, relative to the project or absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What the policy must answer.
+    pub expect: Verdict,
+}

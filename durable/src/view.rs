@@ -1,0 +1,127 @@
+//! What is shown: snapshots and changes of committed state.
+
+use crate::{
+    gate::Approval,
+    id::{ConversationId, EntryId, Millis, SubmissionId, TaskId},
+    ledger::Run,
+    message::Message,
+    submission::Submission,
+};
+use serde_json::Value;
+
+/// One transcript item.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct EntryView {
+    pub id: EntryId,
+    pub conversation: ConversationId,
+    /// `pi.user`, `pi.assistant`, …
+    pub kind: String,
+    pub at: Millis,
+    pub message: Option<Message>,
+    pub data: Value,
+    /// "", "aborted", "error".
+    pub state: String,
+}
+
+/// A call of the current round.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct CallView {
+    pub task: TaskId,
+    pub conversation: ConversationId,
+    pub tool: String,
+    pub summary: String,
+    pub arguments: Value,
+    /// proposed, waiting-approval, running, unreachable, done, error, denied, interrupted, aborted
+    pub state: &'static str,
+    pub started_at: Option<Millis>,
+    pub ended_at: Option<Millis>,
+    /// "sandbox not reachable since …"
+    pub note: String,
+}
+
+/// What a piece of a stream belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum StreamKind { Answer, Thinking, Output }
+
+/// A piece of a stream.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct ChunkView {
+    pub of: StreamKind,
+    pub task: TaskId,
+    /// Bytes of this stream before this piece.
+    pub offset: u64,
+    pub text: String,
+}
+
+/// A snapshot of one conversation.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct ConversationView {
+    pub conversation: ConversationId,
+    pub title: String,
+    pub settings: Value,
+    pub model: String,
+    /// The sequence of the last commit that is in it.
+    pub sequence: u64,
+    pub entries: Vec<EntryView>,
+    pub more: bool,
+    pub run: Option<Run>,
+    pub calls: Vec<CallView>,
+    pub chunks: Vec<ChunkView>,
+    pub inbox: Vec<Submission>,
+    pub approvals: Vec<Approval>,
+}
+
+/// What one commit changed in one conversation.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct ChangeView {
+    pub conversation: ConversationId,
+    pub entries: Vec<EntryView>,
+    pub submissions: Vec<Submission>,
+    /// `Some(None)`: the run ended.
+    pub run: Option<Option<Run>>,
+    pub calls: Vec<CallView>,
+    pub chunks: Vec<ChunkView>,
+    pub approvals: Vec<Approval>,
+}
+
+/// A line of the list of conversations.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct ConversationSummary {
+    pub id: ConversationId,
+    pub title: String,
+    pub settings: Value,
+    pub last_at: Millis,
+    /// idle, running, waiting
+    pub state: &'static str,
+    pub pending_approvals: usize,
+    pub queued: usize,
+    pub entries: u64,
+    pub first: Option<SubmissionId>,
+}
+
+/// A frame of a watch.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Frame {
+    /// The whole, at the start or after falling behind. Only of a watch of one conversation.
+    Snapshot(Box<ConversationView>),
+    /// What a commit changed.
+    Change { sequence: u64, change: std::sync::Arc<ChangeView> },
+}
+
+/// Follows commits. Holds at most 100 frames; who falls behind gets a snapshot.
+pub struct Watch {
+    inner: (),
+}
+
+impl Watch {
+    /// The next frame; `None` when the session is closed.
+    pub async fn next(&mut self) -> Option<Frame> { unimplemented!() }
+}

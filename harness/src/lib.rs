@@ -1,0 +1,1 @@
+//! One per workspace: binds engine, models, policy, sandbox, approvals and budgets

@@ -1,0 +1,1 @@
+//! The daemon in the sandbox: files, executions, probe

@@ -1,0 +1,1 @@
+//! What crosses two programs, and the stand-ins.

@@ -1,0 +1,13 @@
+//! The protobuf contracts of Mooring: [`sandbox`] and [`harness`].
+
+/// The sandbox daemon's contract (`proto/sandbox.proto`).
+#[allow(missing_docs, clippy::all)]
+pub mod sandbox {
+    tonic::include_proto!("mooring.sandbox.v1");
+}
+
+/// The harness's contract (`proto/harness.proto`).
+#[allow(missing_docs, clippy::all)]
+pub mod harness {
+    tonic::include_proto!("mooring.harness.v1");
+}
