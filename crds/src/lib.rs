@@ -3,6 +3,7 @@
 //! The same type is read from a YAML file by `mooring dev` and from the API
 //! server in a cluster. A field is here only when its feature is built.
 
+pub mod duration;
 pub mod policy;
 pub mod read;
 pub mod validate;
