@@ -1,5 +1,7 @@
 //! The protobuf contracts of Mooring: [`sandbox`] and [`harness`].
 
+pub mod uds;
+
 /// The sandbox daemon's contract (`proto/sandbox.proto`).
 #[allow(missing_docs, clippy::all)]
 pub mod sandbox {
