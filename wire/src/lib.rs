@@ -1,6 +1,11 @@
-//! The protobuf contracts of Mooring: [`sandbox`] and [`harness`].
+//! The protobuf contracts of Mooring, [`sandbox`] and [`harness`], and how
+//! they travel: over Unix sockets ([`uds`]) under `mooring dev`.
 
+mod error;
+pub mod shown;
 pub mod uds;
+
+pub use error::WireError;
 
 /// The sandbox daemon's contract (`proto/sandbox.proto`).
 #[allow(missing_docs, clippy::all)]

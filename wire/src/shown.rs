@@ -1,0 +1,80 @@
+//! What outbox rows hold (`OutboxRow.json`): the same types for the harness that
+//! writes them and the bot that shows them.
+
+use serde::{Deserialize, Serialize};
+
+/// A run's one message: kinds `anchor` and `anchor-edit`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Anchor {
+    /// First submission of the run.
+    pub run: i64,
+    /// `working`, `waiting`, `answered`, `unanswered`.
+    pub state: String,
+    /// The answer, whole; only when answered.
+    pub answer: String,
+    /// Why there is none, for people.
+    pub reason: String,
+    /// "retry 2 of 5 in 4 s: overloaded".
+    pub note: String,
+    /// Model responses so far.
+    pub turns: u32,
+    /// Tool calls so far.
+    pub tool_calls: u32,
+    /// Input and output tokens so far.
+    pub tokens: u64,
+    /// Millionths of a US dollar; absent where the price is not known.
+    pub cost_micros: Option<i64>,
+    /// Milliseconds since the Unix epoch.
+    pub started_ms: i64,
+    /// When it ended; 0 while it goes on.
+    pub ended_ms: i64,
+    /// The model's name in the Workspace.
+    pub model: String,
+}
+
+/// An approval card: kinds `card` and `card-edit`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Card {
+    /// The approval's id, as `Decide` takes it.
+    pub approval: String,
+    /// The tool's name.
+    pub tool: String,
+    /// One line: the exact command or path, escaped.
+    pub summary: String,
+    /// All of it, escaped.
+    pub detail: String,
+    /// Canonical facts.
+    pub facts: Vec<String>,
+    /// Table and pattern that asked.
+    pub rule: String,
+    /// A sentence for people.
+    pub reason: String,
+    /// Who asked, as shown.
+    pub requesters: Vec<String>,
+    /// Whether who asked may also approve.
+    pub requester_may_approve: bool,
+    /// Milliseconds since the Unix epoch; 0: never.
+    pub expires_ms: i64,
+    /// `pending`, `approved`, `denied`, `expired`, `superseded`, `aborted`.
+    pub state: String,
+    /// Who decided, by which way, and when.
+    pub decided_by: String,
+    /// `terminal`, `discord`, `kubernetes`.
+    pub decided_via: String,
+    /// Milliseconds since the Unix epoch; 0: not decided.
+    pub decided_ms: i64,
+    /// Why, in their words.
+    pub decision_reason: String,
+    /// isolated, confined, not-isolated.
+    pub grade: String,
+}
+
+/// A plain message: kind `note`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Note {
+    /// The text.
+    pub text: String,
+}
