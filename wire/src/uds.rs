@@ -79,7 +79,21 @@ pub fn incoming_from(
     }))
 }
 
-/// Connects now; fails when nobody listens.
+/// [`bind`], for a server that has a runtime. A socket that a live server
+/// answers on is not replaced: [`std::io::ErrorKind::AddrInUse`].
+pub async fn listen(path: &Path) -> std::io::Result<UnixListenerStream> {
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::AddrInUse,
+            format!("{} is served by another process", path.display()),
+        ));
+    }
+    let listener = bind(path).map_err(std::io::Error::other)?;
+    Ok(UnixListenerStream::new(UnixListener::from_std(listener)?))
+}
+
+/// Connects now; fails when nobody listens. The channel connects again by
+/// itself when the server comes back.
 pub async fn connect(path: &Path) -> Result<Channel, WireError> {
     let path = path.to_owned();
     endpoint()
