@@ -1,6 +1,7 @@
 //! The protobuf contracts of Mooring, [`sandbox`] and [`harness`], and how
 //! they travel: over Unix sockets ([`uds`]) under `mooring dev`.
 
+pub mod code;
 mod error;
 pub mod shown;
 pub mod uds;
