@@ -1,0 +1,361 @@
+//! The ledger: rows of the harness that belong to the engine's commits.
+
+use std::sync::Arc;
+
+use mooring_durable::{
+    gate::{Approval, ApprovalState, Decision},
+    id::{Incarnation, Millis},
+    ledger::{Change, Ledger, Refusal, Run, RunOutcome, RunState, Statement},
+    message::Part,
+    model::Usage,
+    submission::Submission,
+};
+use mooring_wire::shown;
+use serde_json::Value;
+use std::sync::OnceLock;
+use tokio::sync::Notify;
+
+use crate::{
+    budget,
+    card::Card,
+    model::Catalog,
+    record::{
+        audit, grant,
+        outbox::{self, Kind},
+        thread, usage,
+    },
+    workspace::Source,
+};
+
+/// Keeps the harness's rows beside the engine's.
+pub struct Books {
+    source: Arc<Source>,
+    catalog: Arc<Catalog>,
+    incarnation: OnceLock<Incarnation>,
+    /// Rung after a commit that may have added outbox rows.
+    pub shown: Notify,
+}
+
+impl Books {
+    /// Books of one harness.
+    pub fn new(source: Arc<Source>, catalog: Arc<Catalog>) -> Arc<Books> {
+        Arc::new(Books { source, catalog, incarnation: OnceLock::new(), shown: Notify::new() })
+    }
+
+    /// The file is open: keys of outbox rows contain its incarnation from now on.
+    pub fn opened(&self, incarnation: Incarnation) {
+        let _ = self.incarnation.set(incarnation);
+    }
+
+    fn key(&self, rest: std::fmt::Arguments<'_>) -> String {
+        let incarnation = self.incarnation.get().map(|i| i.0.as_str()).unwrap_or_default();
+        format!("{incarnation}-{rest}")
+    }
+
+    /// The approval's id outside the file.
+    pub fn approval_id(&self, approval: &Approval) -> String {
+        self.key(format_args!("{}", approval.task))
+    }
+
+    /// What `run` has cost so far; `None` where its model has no known price.
+    pub fn cost(&self, run: &Run) -> Option<i64> {
+        self.catalog.cost(&run.model, run.usage)
+    }
+
+    fn anchor(&self, run: &Run, state: &str) -> shown::Anchor {
+        shown::Anchor {
+            run: run.id.0,
+            state: state.to_owned(),
+            note: run.note.clone(),
+            turns: run.turns,
+            tool_calls: run.tool_calls,
+            tokens: run.usage.input + run.usage.output,
+            cost_micros: self.cost(run),
+            started_ms: run.started_at.0,
+            model: run.model.clone(),
+            ..shown::Anchor::default()
+        }
+    }
+
+    fn run_started(&self, at: Millis, run: &Run, reply_to: Option<&str>) -> Statement {
+        let key = self.key(format_args!("{}-anchor", run.id));
+        let anchor = value(&self.anchor(run, "working"));
+        outbox::shown(at, run.conversation, &key, Kind::Anchor, &anchor, None, reply_to)
+    }
+
+    fn run_changed(&self, at: Millis, run: &Run) -> [Statement; 2] {
+        let target = self.key(format_args!("{}-anchor", run.id));
+        let key = self.key(format_args!(
+            "{}-anchor-{}-{}-{:?}",
+            run.id, run.turns, run.tool_calls, run.state
+        ));
+        let state = match run.state {
+            RunState::Waiting | RunState::NeedsKey => "waiting",
+            _ => "working",
+        };
+        let anchor = value(&self.anchor(run, state));
+        [
+            outbox::replaced(at, &target, &key),
+            outbox::shown(
+                at,
+                run.conversation,
+                &key,
+                Kind::AnchorEdit,
+                &anchor,
+                Some(&target),
+                None,
+            ),
+        ]
+    }
+
+    fn run_ended(&self, at: Millis, run: &Run, outcome: &RunOutcome) -> [Statement; 2] {
+        let target = self.key(format_args!("{}-anchor", run.id));
+        let key = self.key(format_args!("{}-anchor-end", run.id));
+        let mut anchor = self.anchor(run, "answered");
+        anchor.ended_ms = at.0;
+        match outcome {
+            RunOutcome::Answered { content, .. } => anchor.answer = plain(content),
+            RunOutcome::Unanswered { reason, detail } => {
+                anchor.state = "unanswered".into();
+                let word = serde_json::to_value(reason).unwrap_or_default();
+                anchor.reason = match (word.as_str().unwrap_or_default(), detail.as_str()) {
+                    (word, "") => word.to_owned(),
+                    (word, detail) => format!("{word}: {detail}"),
+                };
+            }
+        }
+        [
+            outbox::replaced(at, &target, &key),
+            outbox::shown(
+                at,
+                run.conversation,
+                &key,
+                Kind::AnchorEdit,
+                &value(&anchor),
+                Some(&target),
+                None,
+            ),
+        ]
+    }
+
+    fn asked(&self, at: Millis, approval: &Approval) -> Statement {
+        let key = self.key(format_args!("{}-card", approval.task));
+        let card = value(&self.card(approval));
+        outbox::shown(at, approval.conversation, &key, Kind::Card, &card, None, None)
+    }
+
+    fn settled(&self, at: Millis, approval: &Approval) -> Vec<Statement> {
+        let target = self.key(format_args!("{}-card", approval.task));
+        let key = self.key(format_args!("{}-card-end", approval.task));
+        let card = value(&self.card(approval));
+        let edit = outbox::shown(
+            at,
+            approval.conversation,
+            &key,
+            Kind::CardEdit,
+            &card,
+            Some(&target),
+            None,
+        );
+        vec![audit::settled(approval), edit]
+    }
+
+    /// The card as it is shown.
+    pub fn card(&self, approval: &Approval) -> shown::Card {
+        let card = Card::read(approval);
+        let decision = approval.decision.as_ref();
+        let told = |field: fn(&Decision) -> String| decision.map(field).unwrap_or_default();
+        shown::Card {
+            approval: self.approval_id(approval),
+            tool: approval.tool.clone(),
+            summary: card.summary,
+            detail: card.detail,
+            facts: card.facts,
+            rule: card.rule,
+            reason: card.reason,
+            requesters: approval.requesters.iter().map(ToString::to_string).collect(),
+            requester_may_approve: card.requester_may_approve,
+            expires_ms: approval.question.expires_at.map_or(0, |at| at.0),
+            state: state_word(approval.state).to_owned(),
+            decided_by: told(|d| d.by.to_string()),
+            decided_via: told(|d| d.via.clone()),
+            decided_ms: decision.map_or(0, |d| d.at.0),
+            decision_reason: told(|d| d.reason.clone()),
+            grade: card.grade,
+        }
+    }
+
+    fn attempt_ended(
+        &self,
+        at: Millis,
+        run: &Run,
+        model: &str,
+        usage: Option<Usage>,
+        lost: bool,
+    ) -> Option<Statement> {
+        let usage = match usage {
+            Some(usage) => usage,
+            // The request was sent and its size was lost: by estimate.
+            None if lost => Usage::default(),
+            None => return None,
+        };
+        Some(usage::spent(&usage::Spent {
+            at,
+            conversation: run.conversation,
+            model,
+            requester: run.requesters.first().map(ToString::to_string).unwrap_or_default(),
+            usage,
+            cost_micros: self.catalog.cost(model, usage),
+            unknown: lost,
+        }))
+    }
+}
+
+/// The approval state's word on the wire.
+pub fn state_word(state: ApprovalState) -> &'static str {
+    match state {
+        ApprovalState::Pending => "pending",
+        ApprovalState::Approved => "approved",
+        ApprovalState::Denied => "denied",
+        ApprovalState::Expired => "expired",
+        ApprovalState::Superseded => "superseded",
+        ApprovalState::Aborted => "aborted",
+    }
+}
+
+/// The text of `content`, for people.
+pub fn plain(content: &[Part]) -> String {
+    let mut out = String::new();
+    for part in content {
+        if let Part::Text { text } = part {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(text);
+        }
+    }
+    out
+}
+
+fn value(content: &impl serde::Serialize) -> Value {
+    serde_json::to_value(content).expect("what is shown is always JSON")
+}
+
+fn discord<'a>(submission: &'a Submission, name: &str) -> Option<&'a str> {
+    submission.data.get("discord")?.get(name)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// Thread, cursor and messages of an input that came from Discord.
+fn admitted(submission: &Submission) -> Vec<Statement> {
+    let Some(thread_id) = discord(submission, "thread") else { return Vec::new() };
+    let field = |name| discord(submission, name).unwrap_or_default();
+    let message = field("message");
+    let mut statements = vec![thread::made(
+        thread_id,
+        field("channel"),
+        Some(submission.conversation),
+        message,
+        field("name"),
+    )];
+    if let Some(previous) = discord(submission, "previous") {
+        let newest = discord(submission, "newest").unwrap_or(message);
+        statements.push(thread::advanced(thread_id, previous, newest));
+    }
+    statements
+}
+
+impl Ledger for Books {
+    fn admit(&self, run: &Run, model: &str, estimate: u64) -> Result<(), Refusal> {
+        let workspace = self.source.current();
+        let next = Usage { input: estimate, cached: 0, output: 0 };
+        budget::admit_request(
+            &workspace.spec.budgets.per_run,
+            run,
+            estimate,
+            self.cost(run).unwrap_or(0),
+            self.catalog.cost(model, next).unwrap_or(0),
+        )
+    }
+
+    fn admit_calls(&self, run: &Run, calls: u32) -> Result<(), Refusal> {
+        budget::admit_calls(&self.source.current().spec.budgets.per_run, run, calls)
+    }
+
+    fn statements(&self, at: Millis, changes: &[Change]) -> Vec<Statement> {
+        let mut out = Vec::new();
+        let mut reply_to = None;
+        for change in changes {
+            match change {
+                Change::Admitted { submission } => {
+                    out.extend(admitted(submission));
+                    reply_to = discord(submission, "message").map(str::to_owned);
+                }
+                Change::Placed { submission, .. } => {
+                    reply_to = discord(submission, "message").map(str::to_owned);
+                }
+                Change::RunStarted { run } => {
+                    out.push(self.run_started(at, run, reply_to.as_deref()));
+                }
+                Change::AttemptStarted { run, task, attempt, model, estimate } => {
+                    out.push(usage::reserved(at, *task, *attempt, run.id, model, *estimate));
+                }
+                Change::AttemptEnded { run, task, attempt, model, usage, lost, .. } => {
+                    out.extend(self.attempt_ended(at, run, model, *usage, *lost));
+                    out.push(usage::released(*task, *attempt));
+                }
+                Change::CallDecided { call, verdict } => {
+                    out.push(audit::decided(at, call, verdict));
+                }
+                Change::ApprovalAsked { approval } => out.push(self.asked(at, approval)),
+                Change::ApprovalSettled { approval } => out.extend(self.settled(at, approval)),
+                Change::CallEnded { call, outcome, .. } => {
+                    out.push(audit::ended(at, call, *outcome));
+                }
+                Change::RunChanged { run } => out.extend(self.run_changed(at, run)),
+                Change::RunEnded { run, outcome, .. } => {
+                    out.extend(self.run_ended(at, run, outcome));
+                }
+                Change::ConversationCreated { .. }
+                | Change::CallStarted { .. }
+                | Change::Settled { .. } => {}
+            }
+        }
+        out
+    }
+
+    fn committed(&self, _commit: mooring_durable::id::CommitNo, _at: Millis, changes: &[Change]) {
+        let shows = changes.iter().any(|change| {
+            matches!(
+                change,
+                Change::RunStarted { .. }
+                    | Change::RunChanged { .. }
+                    | Change::RunEnded { .. }
+                    | Change::ApprovalAsked { .. }
+                    | Change::ApprovalSettled { .. }
+            )
+        });
+        if shows {
+            self.shown.notify_waiters();
+        }
+    }
+}
+
+/// A grant that goes with a decision, in the decision's commit.
+pub fn grant_statement(
+    approval: &Approval,
+    rule: &mooring_policy::GrantRule,
+    by: &str,
+    at: Millis,
+    workspace_until: Option<Millis>,
+) -> Statement {
+    let conversation = workspace_until.is_none().then_some(approval.conversation);
+    grant::given(
+        conversation,
+        &approval.tool,
+        rule,
+        &approval.question.rule,
+        by,
+        at,
+        workspace_until,
+    )
+}

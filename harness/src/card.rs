@@ -1,0 +1,102 @@
+//! The approval card: what a person reads before they say yes.
+
+use mooring_durable::{gate::Approval, tool::Call};
+use mooring_policy::{Decision, escape_for_display};
+use serde::{Deserialize, Serialize};
+
+use crate::tools::text;
+
+/// What the card shows. It is stored with the approval, so that the audit has
+/// what was shown, not what would be shown today.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Card {
+    /// One line: the exact command or path, control characters escaped.
+    pub summary: String,
+    /// All of it: the raw command, or what would be written. Escaped, never cut
+    /// in silence.
+    pub detail: String,
+    /// Canonical facts, one a line.
+    pub facts: Vec<String>,
+    /// Table and pattern that asked.
+    pub rule: String,
+    /// A sentence for people.
+    pub reason: String,
+    /// The policy that asked.
+    pub policy_digest: String,
+    /// Where it would run: isolated, confined, not-isolated.
+    pub grade: String,
+    /// Whether who asked may also approve.
+    pub requester_may_approve: bool,
+    /// A rule that "always" would store, in words; empty where none is offered.
+    pub grant: String,
+}
+
+/// Characters of a card's detail; beyond it says how many more there are.
+const DETAIL: usize = 8_000;
+
+impl Card {
+    /// The card of `call`, on which `decision` asked.
+    pub fn of(call: &Call, decision: &Decision, digest: &str, grade: &str) -> Card {
+        let arguments = &call.arguments;
+        let (summary, detail) = match call.tool.as_str() {
+            "bash" => (text(arguments, "command").to_owned(), text(arguments, "command").to_owned()),
+            "write" => (text(arguments, "path").to_owned(), text(arguments, "content").to_owned()),
+            "edit" => (
+                text(arguments, "path").to_owned(),
+                similar::TextDiff::from_lines(text(arguments, "old"), text(arguments, "new"))
+                    .unified_diff()
+                    .to_string(),
+            ),
+            _ => (call.tool.clone(), arguments.to_string()),
+        };
+        Card {
+            summary: first_line(&escape_for_display(&summary)),
+            detail: bounded(&escape_for_display(&detail)),
+            facts: decision.facts.iter().map(|fact| escape_for_display(&fact.to_string())).collect(),
+            rule: decision.rule.to_string(),
+            reason: decision.reason.clone(),
+            policy_digest: digest.to_owned(),
+            grade: grade.to_owned(),
+            requester_may_approve: false,
+            grant: String::new(),
+        }
+    }
+
+    /// The card of a stored approval.
+    pub fn read(approval: &Approval) -> Card {
+        serde_json::from_value(approval.question.data.clone()).unwrap_or_default()
+    }
+}
+
+fn first_line(text: &str) -> String {
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    match lines.count() {
+        0 => first,
+        more => format!("{first} [+{more} lines]"),
+    }
+}
+
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(DETAIL) {
+        None => text.to_owned(),
+        Some((cut, _)) => {
+            format!("{}\n[{} more bytes, not shown]", &text[..cut], text.len() - cut)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_shown_is_said() {
+        assert_eq!(first_line("ls"), "ls");
+        assert_eq!(first_line("ls\nrm -rf build\n"), "ls [+1 lines]");
+        let long = "é".repeat(DETAIL + 3);
+        assert!(bounded(&long).ends_with("[6 more bytes, not shown]"));
+        assert_eq!(bounded("short"), "short");
+    }
+}

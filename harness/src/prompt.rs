@@ -1,0 +1,49 @@
+//! What the model is told before anybody speaks.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mooring_durable::{
+    id::ConversationId,
+    prompt::{Prompt, Section},
+};
+
+use crate::{sandbox::Link, workspace::Source};
+
+/// Sections from the Workspace and the sandbox.
+pub struct Sections {
+    /// The Workspace in use.
+    pub source: Arc<Source>,
+    /// The sandbox.
+    pub link: Arc<Link>,
+}
+
+#[async_trait]
+impl Prompt for Sections {
+    async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
+        let workspace = self.source.current();
+        let mut place = match self.link.status() {
+            // Not known yet: the section as it was stays.
+            None => return Err("the sandbox has not been reached yet".into()),
+            Some(status) => format!(
+                "You are a coding agent. You work on the project in {} through your tools. \
+                 Commands run in a sandbox on Linux: it has no network and no credentials, so \
+                 do not try to download or to push. ",
+                status.project
+            ),
+        };
+        place.push_str(
+            "Some calls wait for a person to approve them; a call that is denied comes back as \
+             an error with the reason: then go on without it or say what you need. When you are \
+             done, answer briefly with what you did and what you verified.",
+        );
+        let mut sections = vec![Section { name: "mooring.place".into(), text: place }];
+        if !workspace.spec.instructions.trim().is_empty() {
+            sections.push(Section {
+                name: "mooring.instructions".into(),
+                text: workspace.spec.instructions.clone(),
+            });
+        }
+        Ok(sections)
+    }
+}

@@ -1,0 +1,122 @@
+//! Audit rows: every decision about a call, who approved it, and what came of it.
+
+use mooring_durable::{
+    gate::{Approval, Verdict},
+    id::{ConversationId, Millis},
+    ledger::{Bind, CallOutcome, Statement},
+    tool::Call,
+};
+use serde_json::{Value, json};
+use sqlx::{Row, SqlitePool};
+
+use super::{json, text};
+
+/// A row as JSON, for `mooring audit` and for `policy diff --calls`.
+#[derive(Clone, Debug)]
+pub struct AuditRow {
+    /// Ascending.
+    pub id: i64,
+    /// All of it.
+    pub json: Value,
+}
+
+/// The gate decided `call`.
+pub fn decided(at: Millis, call: &Call, verdict: &Verdict) -> Statement {
+    let (word, record) = match verdict {
+        Verdict::Allow { record } => ("allow", record.clone()),
+        Verdict::Deny { reason, record } => {
+            ("deny", json!({ "reason": reason, "record": record }))
+        }
+        Verdict::Ask(question) => ("ask", json!({ "rule": question.rule, "card": question.data })),
+    };
+    Statement {
+        sql: "INSERT INTO mooring_audit
+                (at, conversation, call, tool, arguments_hash, requesters, verdict, record)
+              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        binds: vec![
+            Bind::Int(at.0),
+            Bind::Int(call.conversation.0),
+            Bind::Int(call.task.0),
+            text(&call.tool),
+            text(&call.arguments_hash.0),
+            json(&call.requesters),
+            text(word),
+            json(&record),
+        ],
+    }
+}
+
+/// Somebody, or time, settled an approval of the call.
+pub fn settled(approval: &Approval) -> Statement {
+    Statement {
+        sql: "UPDATE mooring_audit SET decision = ?2
+              WHERE id = (SELECT max(id) FROM mooring_audit WHERE call = ?1 AND verdict = 'ask')",
+        binds: vec![
+            Bind::Int(approval.call.0),
+            json(&json!({ "state": approval.state, "decision": approval.decision })),
+        ],
+    }
+}
+
+/// The call ended.
+pub fn ended(at: Millis, call: &Call, outcome: CallOutcome) -> Statement {
+    let word = match outcome {
+        CallOutcome::Done => "done",
+        CallOutcome::Error => "error",
+        CallOutcome::Denied => "denied",
+        CallOutcome::Interrupted => "interrupted",
+        CallOutcome::Aborted => "aborted",
+    };
+    Statement {
+        sql: "UPDATE mooring_audit SET outcome = ?2, ended_at = ?3
+              WHERE id = (SELECT max(id) FROM mooring_audit WHERE call = ?1)",
+        binds: vec![Bind::Int(call.task.0), text(word), Bind::Int(at.0)],
+    }
+}
+
+/// Rows after `after`, oldest first; of one conversation, or of all.
+pub async fn list(
+    pool: &SqlitePool,
+    conversation: Option<ConversationId>,
+    after: i64,
+    limit: u32,
+) -> sqlx::Result<Vec<AuditRow>> {
+    let rows = sqlx::query(
+        "SELECT id, at, conversation, call, tool, arguments_hash, requesters, verdict, record,
+                decision, outcome, ended_at
+         FROM mooring_audit
+         WHERE id > ?1 AND (?2 IS NULL OR conversation = ?2)
+         ORDER BY id LIMIT ?3",
+    )
+    .bind(after)
+    .bind(conversation.map(|c| c.0))
+    .bind(i64::from(limit))
+    .fetch_all(pool)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let parsed = |name: &str| -> sqlx::Result<Value> {
+                let text: Option<String> = row.try_get(name)?;
+                Ok(text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or(Value::Null))
+            };
+            let id: i64 = row.try_get("id")?;
+            Ok(AuditRow {
+                id,
+                json: json!({
+                    "id": id,
+                    "at": row.try_get::<i64, _>("at")?,
+                    "conversation": row.try_get::<i64, _>("conversation")?,
+                    "call": row.try_get::<i64, _>("call")?,
+                    "tool": row.try_get::<String, _>("tool")?,
+                    "argumentsHash": row.try_get::<String, _>("arguments_hash")?,
+                    "requesters": parsed("requesters")?,
+                    "verdict": row.try_get::<String, _>("verdict")?,
+                    "record": parsed("record")?,
+                    "decision": parsed("decision")?,
+                    "outcome": row.try_get::<Option<String>, _>("outcome")?,
+                    "endedAt": row.try_get::<Option<i64>, _>("ended_at")?,
+                }),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,270 @@
+//! The connection to the sandbox daemon: made, watched, made again.
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use mooring_durable::id::Millis;
+use mooring_wire::sandbox::{
+    ReleaseRequest, SignalRequest, StatusRequest, StatusResponse, sandbox_client::SandboxClient,
+    signal_request::Signal,
+};
+use tokio::sync::{Notify, watch};
+use tonic::transport::Channel;
+
+use super::{
+    Daemon,
+    probe::{Proof, Targets},
+};
+
+/// A message may carry a whole file.
+const MAX_MESSAGE: usize = 32 << 20;
+/// How often a quiet connection is checked.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How often the absence of a network is proved anew.
+const PROBE_EVERY: Duration = Duration::from_secs(600);
+
+/// How the sandbox stands.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// Reached, and proved to have no network (or told that it need not be).
+    Ready(Arc<StatusResponse>),
+    /// Reached, but tools are refused.
+    Refused {
+        /// What the daemon says of itself.
+        status: Arc<StatusResponse>,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Not reached.
+    Down {
+        /// Since when.
+        since: Millis,
+        /// Why, for people.
+        error: String,
+    },
+}
+
+/// The link of one harness to its daemon.
+pub struct Link {
+    socket: PathBuf,
+    daemon: Daemon,
+    allow_unisolated: bool,
+    state: watch::Sender<State>,
+    client: Mutex<Option<SandboxClient<Channel>>>,
+    lost: Notify,
+}
+
+impl Link {
+    /// A link that is not made yet; [`Link::run`] makes it.
+    pub fn new(socket: PathBuf, daemon: Daemon, allow_unisolated: bool) -> Arc<Link> {
+        Arc::new(Link {
+            socket,
+            daemon,
+            allow_unisolated,
+            state: watch::Sender::new(State::Down { since: now(), error: "starting".into() }),
+            client: Mutex::new(None),
+            lost: Notify::new(),
+        })
+    }
+
+    /// How the sandbox stands.
+    pub fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Tells each change of the state.
+    pub fn changes(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// What the daemon said of itself when it was last reached.
+    pub fn status(&self) -> Option<Arc<StatusResponse>> {
+        match &*self.state.borrow() {
+            State::Ready(status) | State::Refused { status, .. } => Some(status.clone()),
+            State::Down { .. } => None,
+        }
+    }
+
+    /// A client of a reached daemon; the error says why there is none.
+    pub fn client(&self) -> Result<SandboxClient<Channel>, String> {
+        let client = self.client.lock().expect("never poisoned: no panic while held").clone();
+        client.ok_or_else(|| match self.state() {
+            State::Down { error, .. } => error,
+            _ => "the sandbox is being reached".into(),
+        })
+    }
+
+    /// A call found the connection broken: it is made again at once.
+    pub fn lost(&self) {
+        self.lost.notify_one();
+    }
+
+    /// Waits until the daemon is reached.
+    pub async fn reached(&self) {
+        let mut changes = self.state.subscribe();
+        // The sender lives as long as `self`.
+        let _ = changes.wait_for(|state| !matches!(state, State::Down { .. })).await;
+    }
+
+    /// Makes the link and keeps it, for ever. `open` lists the executions that
+    /// are still wanted; on every connect all others are ended and forgotten.
+    pub async fn run<F>(&self, open: impl Fn() -> F)
+    where
+        F: Future<Output = Option<Vec<String>>>,
+    {
+        let targets = Targets::listen().await;
+        let mut since = now();
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.connect().await {
+                Ok((client, status)) => {
+                    pause = Duration::from_millis(50);
+                    self.sweep(&mut client.clone(), &status, open().await).await;
+                    self.keep(client, status, &targets).await;
+                    since = now();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the sandbox is not reached");
+                    *self.client.lock().expect("never poisoned: no panic while held") = None;
+                    self.state.send_replace(State::Down { since, error });
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<(SandboxClient<Channel>, StatusResponse), String> {
+        if let Ok(found) = self.reach().await {
+            return Ok(found);
+        }
+        self.daemon.start()?;
+        let patience = std::time::Instant::now() + Duration::from_secs(10);
+        let mut step = Duration::from_millis(2);
+        loop {
+            match self.reach().await {
+                Ok(found) => return Ok(found),
+                Err(error) if std::time::Instant::now() > patience => {
+                    let words = self.daemon.last_words();
+                    return Err(format!(
+                        "the sandbox daemon does not answer at {}: {error}\n{words}",
+                        self.socket.display()
+                    ));
+                }
+                Err(_) => {
+                    tokio::time::sleep(step).await;
+                    step = (step * 2).min(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    async fn reach(&self) -> Result<(SandboxClient<Channel>, StatusResponse), String> {
+        let channel = mooring_wire::uds::connect(&self.socket).await.map_err(|e| e.to_string())?;
+        let mut client = SandboxClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        let status = tokio::time::timeout(Duration::from_secs(5), client.status(StatusRequest {}))
+            .await
+            .map_err(|_| "no answer in 5 s".to_owned())?
+            .map_err(|status| status.message().to_owned())?;
+        Ok((client, status.into_inner()))
+    }
+
+    /// Ends and forgets executions that no open call wants.
+    async fn sweep(
+        &self,
+        client: &mut SandboxClient<Channel>,
+        status: &StatusResponse,
+        open: Option<Vec<String>>,
+    ) {
+        let Some(open) = open else { return };
+        let open: HashSet<String> = open.into_iter().collect();
+        let unwanted: Vec<String> = status
+            .executions
+            .iter()
+            .filter(|known| !known.released && !open.contains(&known.id))
+            .map(|known| known.id.clone())
+            .collect();
+        for id in &unwanted {
+            let kill =
+                SignalRequest { execution_id: id.clone(), signal: Some(Signal::Kill(true)) };
+            let _ = client.signal(kill).await;
+        }
+        if !unwanted.is_empty() {
+            tracing::info!(count = unwanted.len(), "ended executions that no call waits for");
+            let _ = client.release(ReleaseRequest { execution_ids: unwanted }).await;
+        }
+    }
+
+    /// Serves a connection until it is lost.
+    async fn keep(
+        &self,
+        mut client: SandboxClient<Channel>,
+        status: StatusResponse,
+        targets: &Targets,
+    ) {
+        let boot = status.boot_id.clone();
+        let status = Arc::new(status);
+        let mut probed = std::time::Instant::now();
+        let state = self.judge(&mut client, status.clone(), targets).await;
+        *self.client.lock().expect("never poisoned: no panic while held") = Some(client.clone());
+        self.state.send_replace(state);
+        loop {
+            tokio::select! {
+                () = self.lost.notified() => {}
+                () = tokio::time::sleep(HEARTBEAT) => {}
+            }
+            let answer = tokio::time::timeout(HEARTBEAT, client.status(StatusRequest {})).await;
+            match answer {
+                Ok(Ok(now)) if now.get_ref().boot_id == boot => {}
+                // Another daemon, a broken connection or silence.
+                _ => break,
+            }
+            if probed.elapsed() > PROBE_EVERY {
+                probed = std::time::Instant::now();
+                let state = self.judge(&mut client, status.clone(), targets).await;
+                self.state.send_replace(state);
+            }
+        }
+        *self.client.lock().expect("never poisoned: no panic while held") = None;
+        self.state.send_replace(State::Down { since: now(), error: "the connection was lost".into() });
+    }
+
+    async fn judge(
+        &self,
+        client: &mut SandboxClient<Channel>,
+        status: Arc<StatusResponse>,
+        targets: &Targets,
+    ) -> State {
+        if status.grade == "not-isolated" && !self.allow_unisolated {
+            let reason = format!(
+                "commands would not be isolated on this machine ({}); say yes in `mooring dev`, or start with --allow-unisolated",
+                status.missing.join("; ")
+            );
+            return State::Refused { status, reason };
+        }
+        let proof = targets.probe(client).await;
+        match proof {
+            Proof::Denied => State::Ready(status),
+            _ if status.grade == "not-isolated" => State::Ready(status),
+            Proof::Reached(names) => State::Refused {
+                status,
+                reason: format!("the sandbox has a network: {} answered", names.join(", ")),
+            },
+            Proof::Unknown(reason) => State::Refused {
+                status,
+                reason: format!("it is not proved that the sandbox has no network: {reason}"),
+            },
+        }
+    }
+}
+
+fn now() -> Millis {
+    use mooring_durable::clock::Clock;
+    mooring_durable::clock::SystemClock.now()
+}

@@ -1,0 +1,213 @@
+//! From the engine's values to the wire's.
+
+use mooring_durable::{
+    gate::Approval,
+    ledger::{Run, RunState},
+    message::{Message, Part},
+    submission::{Submission, SubmissionState, WhenBusy},
+    view::{CallView, ChangeView, ChunkView, ConversationView, EntryView, StreamKind},
+};
+use mooring_wire::harness as wire;
+use serde_json::{Value, json};
+
+use crate::books::{Books, plain};
+
+/// Calls whose arguments are longer are cut on the wire; the entry has them whole.
+const MAX_ARGUMENTS: usize = 64 << 10;
+
+/// Turns engine values into wire values for one harness.
+pub struct Convert<'a> {
+    /// Knows prices and the keys of approvals.
+    pub books: &'a Books,
+    /// Of the sandbox.
+    pub grade: String,
+}
+
+impl Convert<'_> {
+    /// A snapshot.
+    pub fn view(&self, view: &ConversationView) -> wire::ConversationView {
+        wire::ConversationView {
+            conversation: view.conversation.0,
+            title: view.title.clone(),
+            sequence: view.sequence,
+            entries: view.entries.iter().map(entry).collect(),
+            more: view.more,
+            run: view.run.as_ref().map(|run| self.run(run)),
+            calls: view.calls.iter().map(call).collect(),
+            chunks: view.chunks.iter().map(chunk).collect(),
+            inbox: view.inbox.iter().map(submission).collect(),
+            approvals: view.approvals.iter().map(|approval| self.approval(approval)).collect(),
+            model: view.model.clone(),
+            grade: self.grade.clone(),
+        }
+    }
+
+    /// What one commit changed.
+    pub fn change(&self, change: &ChangeView) -> wire::Change {
+        wire::Change {
+            conversation: change.conversation.0,
+            entries: change.entries.iter().map(entry).collect(),
+            submissions: change.submissions.iter().map(submission).collect(),
+            run: change.run.as_ref().map(|run| match run {
+                Some(run) => self.run(run),
+                None => wire::Run { state: "idle".into(), ..wire::Run::default() },
+            }),
+            calls: change.calls.iter().map(call).collect(),
+            chunks: change.chunks.iter().map(chunk).collect(),
+            approvals: change.approvals.iter().map(|approval| self.approval(approval)).collect(),
+        }
+    }
+
+    /// A run.
+    pub fn run(&self, run: &Run) -> wire::Run {
+        let cost = self.books.cost(run);
+        wire::Run {
+            id: run.id.0,
+            state: match run.state {
+                RunState::Preparing => "preparing",
+                RunState::Requesting => "requesting",
+                RunState::Retrying => "retrying",
+                RunState::Tools => "tools",
+                RunState::Waiting | RunState::NeedsKey => "waiting",
+                RunState::Ending => "ending",
+            }
+            .into(),
+            started_ms: run.started_at.0,
+            turns: run.turns,
+            tool_calls: run.tool_calls,
+            input_tokens: run.usage.input,
+            output_tokens: run.usage.output,
+            cost_micros: cost.unwrap_or(0),
+            note: run.note.clone(),
+            model: run.model.clone(),
+            ended_ms: 0,
+            cost_known: cost.is_some(),
+        }
+    }
+
+    /// An approval.
+    pub fn approval(&self, approval: &Approval) -> wire::Approval {
+        let card = self.books.card(approval);
+        let stored = crate::card::Card::read(approval);
+        wire::Approval {
+            id: card.approval,
+            conversation: approval.conversation.0,
+            call_task: approval.call.0,
+            tool: card.tool,
+            summary: card.summary,
+            facts: card.facts.join("\n"),
+            rule: card.rule,
+            reason: card.reason,
+            requesters: card.requesters,
+            asked_ms: approval.asked_at.0,
+            expires_ms: card.expires_ms,
+            state: card.state,
+            decided_by: card.decided_by,
+            decided_via: card.decided_via,
+            decided_ms: card.decided_ms,
+            decision_reason: card.decision_reason,
+            grade: card.grade,
+            policy_digest: stored.policy_digest,
+            scope: approval.decision.as_ref().map(|d| d.scope.clone()).unwrap_or_default(),
+            detail: card.detail,
+        }
+    }
+}
+
+/// A transcript item.
+pub fn entry(entry: &EntryView) -> wire::Entry {
+    wire::Entry {
+        id: entry.id.0,
+        kind: entry.kind.clone(),
+        at_ms: entry.at.0,
+        json: json!({ "message": entry.message, "data": entry.data }).to_string(),
+        text: entry.message.as_ref().map(read_out).unwrap_or_default(),
+        state: entry.state.clone(),
+    }
+}
+
+/// What people read of a message.
+fn read_out(message: &Message) -> String {
+    match message {
+        Message::System { text } => text.clone(),
+        Message::User { content }
+        | Message::Assistant { content }
+        | Message::ToolResult { content, .. } => {
+            let images = content.iter().filter(|part| matches!(part, Part::Image { .. })).count();
+            match (plain(content), images) {
+                (text, 0) => text,
+                (text, images) if text.is_empty() => format!("[{images} images]"),
+                (text, images) => format!("{text}\n[{images} images]"),
+            }
+        }
+    }
+}
+
+/// A submission.
+pub fn submission(submission: &Submission) -> wire::Submission {
+    let (state, reason, detail) = state(&submission.state);
+    wire::Submission {
+        id: submission.id.0,
+        request_id: submission.request_id.as_ref().map(|id| id.0.clone()).unwrap_or_default(),
+        state: state.into(),
+        reason,
+        text: plain(&submission.content),
+        detail,
+        when_busy: match submission.when_busy {
+            WhenBusy::Steer => wire::WhenBusy::Steer,
+            WhenBusy::FollowUp => wire::WhenBusy::FollowUp,
+            WhenBusy::Reject => wire::WhenBusy::Reject,
+        }
+        .into(),
+        answer_entry: 0,
+    }
+}
+
+/// The words of a state: state, reason, detail.
+pub fn state(state: &SubmissionState) -> (&'static str, String, String) {
+    match state {
+        SubmissionState::Queued => ("queued", String::new(), String::new()),
+        SubmissionState::Placed => ("placed", String::new(), String::new()),
+        SubmissionState::Done => ("done", String::new(), String::new()),
+        SubmissionState::Unanswered { reason, detail } => {
+            let word = serde_json::to_value(reason).unwrap_or_default();
+            ("unanswered", word.as_str().unwrap_or_default().to_owned(), detail.clone())
+        }
+    }
+}
+
+fn call(call: &CallView) -> wire::Call {
+    wire::Call {
+        task: call.task.0,
+        tool: call.tool.clone(),
+        summary: mooring_policy::escape_for_display(&call.summary),
+        state: call.state.into(),
+        started_ms: call.started_at.map_or(0, |at| at.0),
+        ended_ms: call.ended_at.map_or(0, |at| at.0),
+        arguments: arguments(&call.arguments),
+        note: call.note.clone(),
+    }
+}
+
+/// Arguments as JSON; long texts in them are cut, and say so.
+fn arguments(value: &Value) -> String {
+    let text = value.to_string();
+    if text.len() <= MAX_ARGUMENTS {
+        return text;
+    }
+    json!({ "cut": true, "bytes": text.len() }).to_string()
+}
+
+fn chunk(chunk: &ChunkView) -> wire::Chunk {
+    wire::Chunk {
+        of: match chunk.of {
+            StreamKind::Answer => wire::chunk::Of::Answer,
+            StreamKind::Thinking => wire::chunk::Of::Thinking,
+            StreamKind::Output => wire::chunk::Of::Output,
+        }
+        .into(),
+        task: chunk.task.0,
+        offset: chunk.offset,
+        text: chunk.text.clone(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Views of what is committed.
+
+use mooring_durable::id::{ConversationId, EntryId};
+use mooring_wire::{
+    code::{Code, status},
+    harness as wire,
+};
+use tonic::Status;
+
+use super::{Service, convert, session};
+
+/// Entries of a page where the caller does not say.
+const PAGE: usize = 100;
+/// The largest page.
+const MAX_PAGE: u32 = 1_000;
+
+fn page(asked: u32) -> usize {
+    if asked == 0 { PAGE } else { asked.min(MAX_PAGE) as usize }
+}
+
+impl Service {
+    pub(super) async fn view(
+        &self,
+        request: wire::ViewRequest,
+    ) -> Result<wire::ConversationView, Status> {
+        let conversation = ConversationId(request.conversation);
+        let before = (request.entries_before != 0).then_some(EntryId(request.entries_before));
+        let view = self
+            .engine
+            .view(conversation, page(request.entries), before)
+            .await
+            .map_err(session)?
+            .ok_or_else(|| {
+                status(Code::NotFound, format!("there is no conversation {conversation}"))
+            })?;
+        Ok(self.convert().view(&view))
+    }
+
+    pub(super) async fn conversations(
+        &self,
+        request: wire::ConversationsRequest,
+    ) -> Result<wire::ConversationsResponse, Status> {
+        let before = (request.before != 0).then_some(ConversationId(request.before));
+        let found =
+            self.engine.conversations(page(request.limit), before).await.map_err(session)?;
+        let conversations = found
+            .into_iter()
+            .map(|one| wire::conversations_response::Conversation {
+                id: one.id.0,
+                thread_id: one
+                    .settings
+                    .get("thread")
+                    .and_then(|id| id.as_str())
+                    .unwrap_or_default()
+                    .to_owned(),
+                title: one.title,
+                last_at_ms: one.last_at.0,
+                state: one.state.into(),
+                pending_approvals: one.pending_approvals as u32,
+                queued: one.queued as u32,
+                entries: one.entries,
+            })
+            .collect();
+        Ok(wire::ConversationsResponse { conversations })
+    }
+
+    pub(super) async fn entries(
+        &self,
+        request: wire::EntriesRequest,
+    ) -> Result<wire::EntriesResponse, Status> {
+        let conversation = ConversationId(request.conversation);
+        if request.request != 0 {
+            let id = mooring_durable::id::TaskId(request.request);
+            let rebuilt = self.engine.request(id).await.map_err(session)?.ok_or_else(|| {
+                status(Code::NotFound, format!("there is no request {id}"))
+            })?;
+            return Ok(wire::EntriesResponse {
+                request_json: rebuilt.json,
+                request_note: rebuilt.note,
+                ..wire::EntriesResponse::default()
+            });
+        }
+        let limit = page(request.limit);
+        let before = (request.before != 0).then_some(EntryId(request.before));
+        // One more than asked tells whether there are older ones.
+        let mut found =
+            self.engine.entries(conversation, before, limit + 1).await.map_err(session)?;
+        let more = found.len() > limit;
+        if more {
+            found.remove(0);
+        }
+        Ok(wire::EntriesResponse {
+            entries: found.iter().map(convert::entry).collect(),
+            more,
+            ..wire::EntriesResponse::default()
+        })
+    }
+}

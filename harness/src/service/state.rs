@@ -1,0 +1,133 @@
+//! What the harness says of itself, and what it is told to keep in mind.
+
+use mooring_durable::id::ConversationId;
+use mooring_wire::harness as wire;
+use tonic::Status;
+
+use super::{Service, session, storage};
+use crate::{
+    record::usage,
+    sandbox::State,
+    workspace::Pending,
+};
+
+impl Service {
+    pub(super) fn configure(&self, request: wire::ConfigureRequest) -> wire::ConfigureResponse {
+        for (name, value) in &request.keys {
+            self.keys.set(name, value);
+        }
+        if !request.accept_workspace.is_empty() {
+            self.source.reload(Some(&request.accept_workspace));
+        }
+        if !request.keys.is_empty() {
+            self.engine.models_changed();
+        }
+        wire::ConfigureResponse { needed: self.missing_keys() }
+    }
+
+    /// Variables of keys that models of the Workspace take and that are not here.
+    fn missing_keys(&self) -> Vec<String> {
+        let mut missing: Vec<String> = self
+            .catalog
+            .needed_keys()
+            .into_iter()
+            .filter(|key| !key.present)
+            .map(|key| key.variable)
+            .collect();
+        missing.sort();
+        missing.dedup();
+        missing
+    }
+
+    pub(super) async fn status(&self) -> Result<wire::StatusResponse, Status> {
+        let workspace = self.source.current();
+        let pending_approvals = self
+            .engine
+            .approvals(None, mooring_durable::Approvals::Pending)
+            .await
+            .map_err(session)?
+            .len() as u32;
+        let (pending_workspace, pending_changes, workspace_error) = match self.source.pending() {
+            Pending::None => Default::default(),
+            Pending::NeedsYes { digest, lines } => (digest, lines, String::new()),
+            Pending::Wrong(error) => (String::new(), Vec::new(), error),
+        };
+        let sandbox = match self.link.state() {
+            State::Ready(status) => wire::status_response::Sandbox {
+                reachable: true,
+                grade: status.grade.clone(),
+                missing: status.missing.clone(),
+                ..Default::default()
+            },
+            State::Refused { status, reason } => wire::status_response::Sandbox {
+                reachable: true,
+                grade: status.grade.clone(),
+                missing: status.missing.clone(),
+                error: reason,
+                ..Default::default()
+            },
+            State::Down { since, error } => wire::status_response::Sandbox {
+                reachable: false,
+                since_ms: since.0,
+                error,
+                ..Default::default()
+            },
+        };
+        let bytes = |suffix: &str| {
+            let mut path = self.database.clone().into_os_string();
+            path.push(suffix);
+            std::fs::metadata(path).map_or(0, |meta| meta.len())
+        };
+        Ok(wire::StatusResponse {
+            version: env!("CARGO_PKG_VERSION").into(),
+            workspace: workspace.name.clone(),
+            workspace_path: self
+                .source
+                .path()
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
+            project: self.project.display().to_string(),
+            policy_digest: workspace.rules.digest().to_owned(),
+            incarnation: self.engine.incarnation().0,
+            generation: self.engine.generation(),
+            model: workspace.spec.models.first().map(|m| m.name.clone()).unwrap_or_default(),
+            sandbox: Some(sandbox),
+            missing_keys: self.missing_keys(),
+            running: self.engine.running() as u32,
+            waiting: self.engine.waiting() as u32,
+            pending_approvals,
+            pending_workspace,
+            pending_changes,
+            workspace_error,
+            database_bytes: bytes("") + bytes("-wal"),
+            started_ms: self.started.0,
+            pid: std::process::id(),
+        })
+    }
+
+    pub(super) async fn usage(
+        &self,
+        request: wire::UsageRequest,
+    ) -> Result<wire::UsageResponse, Status> {
+        let conversation =
+            (request.conversation != 0).then_some(ConversationId(request.conversation));
+        let rows = usage::list(self.engine.reader(), conversation)
+            .await
+            .map_err(|error| storage(&error))?;
+        let rows = rows
+            .into_iter()
+            .map(|row| wire::usage_response::Row {
+                day: row.day,
+                model: row.model,
+                requests: row.requests,
+                input_tokens: row.input,
+                cached_tokens: row.cached,
+                output_tokens: row.output,
+                cost_micros: row.cost_micros,
+                unknown_requests: row.unknown,
+                cost_known: row.unpriced == 0,
+            })
+            .collect();
+        Ok(wire::UsageResponse { rows })
+    }
+}

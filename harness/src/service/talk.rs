@@ -1,0 +1,255 @@
+//! Inputs: submit, abort, withdraw.
+
+use mooring_durable::{
+    error::SubmitError,
+    id::{ConversationId, RequestId, SubmissionId},
+    message::Part,
+    submission::{AbortScope, Input, Requester, WhenBusy},
+};
+use mooring_wire::{
+    code::{Code, status},
+    harness as wire,
+};
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::{Service, convert, session};
+use crate::{
+    members::{Act, Actor, may, same},
+    record::thread,
+};
+
+/// Bytes of one input, images included.
+const MAX_INPUT: usize = 20 << 20;
+
+impl Service {
+    pub(super) async fn submit(
+        &self,
+        actor: Actor,
+        request: wire::SubmitRequest,
+    ) -> Result<wire::SubmitResponse, Status> {
+        may(&actor, Act::Talk).map_err(|text| status(Code::Forbidden, text))?;
+        let content = content(&request)?;
+        let conversation = self.conversation_of(&request, &content).await?;
+        let when_busy = match request.when_busy() {
+            wire::WhenBusy::Steer => WhenBusy::Steer,
+            wire::WhenBusy::Reject => WhenBusy::Reject,
+            wire::WhenBusy::FollowUp | wire::WhenBusy::Unspecified => WhenBusy::FollowUp,
+        };
+        let request_id = match (&request.thread, request.request_id.as_str()) {
+            (Some(thread), "") => Some(RequestId(thread.message_id.clone())),
+            (_, "") => None,
+            (_, id) => Some(RequestId(id.to_owned())),
+        };
+        let submitted = self
+            .engine
+            .submit(Input {
+                conversation,
+                request_id,
+                requester: actor.requester,
+                content,
+                when_busy,
+                autonomous: request.autonomous,
+                data: request.thread.as_ref().map(origin).unwrap_or(Value::Null),
+                extra: Vec::new(),
+            })
+            .await
+            .map_err(|error| match error {
+                SubmitError::Busy => status(Code::Busy, "a run is going; try again when it has ended, or steer it"),
+                SubmitError::OtherType(_) => status(Code::OtherType, error.to_string()),
+                SubmitError::Session(error) => session(error),
+            })?;
+        let (state, _, _) = convert::state(&submitted.submission.state);
+        Ok(wire::SubmitResponse {
+            conversation: submitted.submission.conversation.0,
+            submission: submitted.submission.id.0,
+            state: state.into(),
+            repeated: submitted.repeated,
+        })
+    }
+
+    /// The conversation that an input is for; made where it has none yet.
+    async fn conversation_of(
+        &self,
+        request: &wire::SubmitRequest,
+        content: &[Part],
+    ) -> Result<ConversationId, Status> {
+        if let Some(thread) = &request.thread {
+            if thread.thread_id.is_empty() || thread.message_id.is_empty() {
+                return Err(status(Code::Invalid, "a thread needs thread_id and message_id"));
+            }
+            // Key is the thread id alone. Two first messages of one thread are
+            // taken one after the other, so that they find one conversation.
+            let _making = self.making.lock().await;
+            let found = thread::find(self.engine.reader(), &thread.thread_id)
+                .await
+                .map_err(|error| super::storage(&error))?;
+            if let Some(conversation) = found.and_then(|row| row.conversation) {
+                return Ok(conversation);
+            }
+            let settings = json!({ "title": thread.name, "thread": thread.thread_id });
+            let first = thread::made(
+                &thread.thread_id,
+                &thread.channel_id,
+                None,
+                thread.previous_message_id.as_str(),
+                &thread.name,
+            );
+            let conversation = self
+                .engine
+                .create_conversation(&request.model, settings, Vec::new())
+                .await
+                .map_err(session)?;
+            // The thread's row carries its conversation before the first input
+            // is admitted, so that the anchor of that input has a thread.
+            let mut row = first;
+            row.binds[2] = mooring_durable::ledger::Bind::Int(conversation.0);
+            self.engine.commit("thread", vec![row]).await.map_err(session)?;
+            return Ok(conversation);
+        }
+        match request.conversation {
+            0 => {
+                let settings = json!({ "title": title(content) });
+                self.engine
+                    .create_conversation(&request.model, settings, Vec::new())
+                    .await
+                    .map_err(session)
+            }
+            id => Ok(ConversationId(id)),
+        }
+    }
+
+    pub(super) async fn abort(
+        &self,
+        actor: Actor,
+        request: wire::AbortRequest,
+    ) -> Result<wire::AbortResponse, Status> {
+        let conversation = ConversationId(request.conversation);
+        let view = self.view_of(conversation, 0).await?;
+        let own = view.run.as_ref().is_none_or(|run| {
+            run.requesters.iter().all(|requester| same(requester, &actor.requester))
+        });
+        let act = if own { Act::StopOwn } else { Act::StopOthers };
+        may(&actor, act).map_err(|text| status(Code::Forbidden, text))?;
+        let scope = if request.run_only { AbortScope::Run } else { AbortScope::Conversation };
+        let aborted = self.engine.abort(conversation, scope).await.map_err(session)?;
+        Ok(wire::AbortResponse {
+            was_running: aborted.was_running,
+            withdrawn: aborted.withdrawn.iter().map(convert::submission).collect(),
+        })
+    }
+
+    pub(super) async fn withdraw(
+        &self,
+        actor: Actor,
+        request: wire::WithdrawRequest,
+    ) -> Result<wire::WithdrawResponse, Status> {
+        may(&actor, Act::StopOwn).map_err(|text| status(Code::Forbidden, text))?;
+        let found = self
+            .engine
+            .withdraw(SubmissionId(request.submission))
+            .await
+            .map_err(session)?
+            .ok_or_else(|| {
+                status(Code::NotFound, format!("there is no submission {}", request.submission))
+            })?;
+        Ok(wire::WithdrawResponse { submission: Some(convert::submission(&found)) })
+    }
+}
+
+fn content(request: &wire::SubmitRequest) -> Result<Vec<Part>, Status> {
+    use base64::Engine as _;
+    let mut bytes = 0;
+    let mut content = Vec::with_capacity(request.content.len());
+    for part in &request.content {
+        match &part.part {
+            Some(wire::part::Part::Text(text)) => {
+                bytes += text.len();
+                content.push(Part::text(text.clone()));
+            }
+            Some(wire::part::Part::Image(image)) => {
+                bytes += image.data.len();
+                content.push(Part::Image {
+                    media_type: image.media_type.clone(),
+                    data: base64::engine::general_purpose::STANDARD.encode(&image.data),
+                });
+            }
+            None => {}
+        }
+    }
+    if bytes > MAX_INPUT {
+        let text = format!("an input has at most {} MiB; this one has {bytes} bytes", MAX_INPUT >> 20);
+        return Err(status(Code::Invalid, text));
+    }
+    if bytes == 0 {
+        return Err(status(Code::Invalid, "an input needs some text or an image"));
+    }
+    Ok(content)
+}
+
+/// A conversation is called by the beginning of its first text.
+fn title(content: &[Part]) -> String {
+    let text = crate::books::plain(content);
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    match line.char_indices().nth(60) {
+        None => line.to_owned(),
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+    }
+}
+
+/// Where in Discord an input came from, as it is stored with the submission.
+fn origin(thread: &wire::Thread) -> Value {
+    let newest = thread
+        .also_message_ids
+        .iter()
+        .chain([&thread.message_id])
+        .max_by_key(|id| (id.len(), id.as_str()))
+        .expect("there is at least the message itself");
+    json!({
+        "discord": {
+            "thread": thread.thread_id,
+            "channel": thread.channel_id,
+            "message": thread.message_id,
+            "also": thread.also_message_ids,
+            "previous": thread.previous_message_id,
+            "newest": newest,
+            "name": thread.name,
+        }
+    })
+}
+
+/// The person at the other end of a Unix socket.
+pub(super) fn local_person(uid: Option<u32>) -> Requester {
+    let uid = uid.unwrap_or(u32::MAX);
+    let name = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid))
+        .ok()
+        .flatten()
+        .map_or_else(|| format!("uid-{uid}"), |user| user.name);
+    Requester::Local { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_is_called_by_its_first_line() {
+        for (text, expected) in [
+            ("fix the build", "fix the build"),
+            ("\n  run ls\nmore", "run ls"),
+            (&"é".repeat(70), &format!("{}…", "é".repeat(60))),
+        ] {
+            assert_eq!(title(&[Part::text(text)]), expected);
+        }
+    }
+
+    #[test]
+    fn the_newest_of_a_split_paste_moves_the_cursor() {
+        let thread = wire::Thread {
+            message_id: "99".into(),
+            also_message_ids: vec!["100".into()],
+            ..wire::Thread::default()
+        };
+        assert_eq!(origin(&thread)["discord"]["newest"], "100");
+    }
+}

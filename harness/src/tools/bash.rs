@@ -1,0 +1,208 @@
+//! `bash`: a command in the sandbox, which outlives this process.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use mooring_durable::{
+    message::Part,
+    tool::{
+        Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult,
+    },
+};
+use mooring_wire::sandbox::{
+    AttachRequest, ExecRequest, Execution, Outcome, SignalRequest, attach_frame::Frame,
+    outcome::End, signal_request::Signal,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Hands, bound, declare, number, object, text};
+
+/// A command without a limit of its own ends after this.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How long a cancelled command is waited for.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Bash(pub Arc<Hands>);
+
+#[async_trait]
+impl Tool for Bash {
+    fn declaration(&self) -> ToolDeclaration {
+        declare(
+            "bash",
+            "Runs a command with bash in the project folder, in a sandbox without network. \
+             Standard output and standard error come back together; long output is cut and \
+             kept whole in a file that is named.",
+            Replay::Attach,
+            object(
+                &["command"],
+                json!({
+                    "command": { "type": "string", "description": "The command.", "minLength": 1 },
+                    "timeout_ms": {
+                        "type": "integer", "minimum": 1, "maximum": 86_400_000,
+                        "description": "Ends the command after this many milliseconds; 30 minutes when absent.",
+                    },
+                }),
+            ),
+        )
+    }
+
+    fn summary(&self, arguments: &Value) -> String {
+        text(arguments, "command").to_owned()
+    }
+
+    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        self.0.bind(call).await
+    }
+
+    async fn execute(
+        &self,
+        call: &Call,
+        start: Start,
+        output: &dyn OutputSink,
+        cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        let mut client = self.0.client()?;
+        let timeout = match number(&call.arguments, "timeout_ms") {
+            0 => DEFAULT_TIMEOUT.as_millis() as u64,
+            given => given,
+        };
+        // Sent again after a crash: a known id never starts a second time.
+        client
+            .exec(ExecRequest {
+                execution: Some(Execution {
+                    id: call.execution.clone(),
+                    args_hash: call.arguments_hash.0.clone(),
+                }),
+                command: text(&call.arguments, "command").to_owned(),
+                timeout_ms: timeout,
+                env: self.0.source.current().spec.sandbox.env.clone().into_iter().collect(),
+                state_id: bound(call, "state").to_owned(),
+                boot_id: bound(call, "boot").to_owned(),
+                ..ExecRequest::default()
+            })
+            .await
+            .map_err(|status| self.0.failure(&status))?;
+        let mut offset = match start {
+            Start::Fresh => 0,
+            Start::Again { offset } => offset,
+        };
+        let request = AttachRequest { execution_id: call.execution.clone(), offset };
+        let mut frames =
+            client.attach(request).await.map_err(|status| self.0.failure(&status))?.into_inner();
+        let mut cancelled = false;
+        loop {
+            let frame = tokio::select! {
+                () = cancel.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    let kill = SignalRequest {
+                        execution_id: call.execution.clone(),
+                        signal: Some(Signal::Kill(true)),
+                    };
+                    client.signal(kill).await.map_err(|status| self.0.failure(&status))?;
+                    continue;
+                }
+                frame = frames.message() => frame.map_err(|status| self.0.failure(&status))?,
+                () = tokio::time::sleep(KILL_PATIENCE), if cancelled => {
+                    return Err(ToolFailure::Unreachable("the command does not end".into()));
+                }
+            };
+            match frame.and_then(|frame| frame.frame) {
+                None => {
+                    self.0.link.lost();
+                    return Err(ToolFailure::Unreachable("the sandbox ended the stream".into()));
+                }
+                Some(Frame::Running(_)) => {}
+                Some(Frame::Output(piece)) => {
+                    output.output(piece.offset, &piece.data);
+                    offset = piece.offset + piece.data.len() as u64;
+                }
+                Some(Frame::Gap(gap)) => {
+                    output.gap(gap.offset, gap.length);
+                    offset = gap.offset.saturating_add(gap.length);
+                }
+                Some(Frame::Finished(_)) if cancelled => return Err(ToolFailure::Cancelled),
+                Some(Frame::Finished(outcome)) => {
+                    return Ok(ToolEnd::Completed(result(&outcome, offset)));
+                }
+                Some(Frame::Gone(gone)) => {
+                    return Ok(ToolEnd::Interrupted {
+                        note: format!(
+                            "The sandbox ended while the command ran; whether it had finished is not known. Its output until then ({} bytes) is in {}.",
+                            gone.output_bytes, gone.output_path
+                        ),
+                    });
+                }
+                Some(Frame::NeverSeen(_)) => {
+                    return Ok(ToolEnd::Interrupted {
+                        note: "The sandbox was replaced before the command ran, or while it ran; nothing of it is known.".into(),
+                    });
+                }
+            }
+        }
+    }
+
+    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.release(call).await
+    }
+
+    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.kill(call).await
+    }
+}
+
+/// What the model is told after the output.
+fn result(outcome: &Outcome, seen: u64) -> ToolResult {
+    let seconds = (outcome.finished_ms - outcome.started_ms).max(0) as f64 / 1000.0;
+    let ended = match outcome.end() {
+        End::Exited if outcome.code == 0 && seen == 0 => "(no output)".to_owned(),
+        End::Exited if outcome.code == 0 => String::new(),
+        End::Exited => format!("exit status {}", outcome.code),
+        End::Signaled => format!("ended by signal {}", outcome.code),
+        End::TimedOut => format!("ended after its time limit ({seconds:.1} s)"),
+        End::Killed => "ended on request".to_owned(),
+        End::Failed | End::Unspecified => format!("could not be started: {}", outcome.message),
+    };
+    ToolResult {
+        content: if ended.is_empty() { Vec::new() } else { vec![Part::text(ended)] },
+        is_error: !(outcome.end() == End::Exited && outcome.code == 0),
+        terminate: false,
+        data: json!({
+            "end": outcome.end().as_str_name().to_ascii_lowercase(),
+            "code": outcome.code,
+            "output_bytes": outcome.output_bytes,
+            "output_path": outcome.output_path,
+            "ms": outcome.finished_ms - outcome.started_ms,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_told_how_a_command_ended() {
+        for (end, code, seen, expected, is_error) in [
+            (End::Exited, 0, 0, "(no output)", false),
+            (End::Exited, 0, 5, "", false),
+            (End::Exited, 2, 5, "exit status 2", true),
+            (End::Signaled, 9, 0, "ended by signal 9", true),
+            (End::TimedOut, 0, 0, "ended after its time limit (1.5 s)", true),
+        ] {
+            let outcome = Outcome {
+                end: end.into(),
+                code,
+                started_ms: 1_000,
+                finished_ms: 2_500,
+                ..Outcome::default()
+            };
+            let told = result(&outcome, seen);
+            let text = match told.content.first() {
+                Some(Part::Text { text }) => text.as_str(),
+                _ => "",
+            };
+            assert_eq!((text, told.is_error), (expected, is_error));
+        }
+    }
+}

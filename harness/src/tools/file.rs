@@ -1,0 +1,170 @@
+//! `write` and `edit`: each acts once per execution id.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mooring_durable::tool::{
+    Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure,
+};
+use mooring_wire::sandbox::{
+    EditRequest, Execution, FileOutcome, WriteRequest, edit_request::Replacement,
+    file_outcome::Outcome,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Hands, bound, decided_path, declare, done, failed, object, text};
+
+fn execution(call: &Call) -> Option<Execution> {
+    Some(Execution { id: call.execution.clone(), args_hash: call.arguments_hash.0.clone() })
+}
+
+fn told(outcome: FileOutcome, path: &str) -> Result<ToolEnd, ToolFailure> {
+    match outcome.outcome {
+        Some(Outcome::Written(written)) => done(
+            format!(
+                "{} {path} ({} bytes)",
+                if written.created { "Created" } else { "Wrote" },
+                written.bytes
+            ),
+            json!({
+                "path": path,
+                "created": written.created,
+                "diff": written.diff,
+                "before": written.sha256_before,
+                "after": written.sha256_after,
+            }),
+        ),
+        Some(Outcome::Refused(why)) => failed(why),
+        None => Err(ToolFailure::Failed("the sandbox gave no outcome".into())),
+    }
+}
+
+/// After a crash the id is sent again only to the daemon that the intent was
+/// made for: another one has no record of whether it had acted.
+fn other_sandbox(hands: &Hands, call: &Call, start: Start) -> Option<ToolEnd> {
+    let known = hands.link.status()?;
+    (start != Start::Fresh && known.state_id != bound(call, "state")).then(|| {
+        ToolEnd::Interrupted {
+            note: "The sandbox was replaced; whether the file was written is not known.".into(),
+        }
+    })
+}
+
+pub(super) struct Write(pub Arc<Hands>);
+
+#[async_trait]
+impl Tool for Write {
+    fn declaration(&self) -> ToolDeclaration {
+        declare(
+            "write",
+            "Writes a whole file, making its folders where they are missing.",
+            Replay::Attach,
+            object(
+                &["path", "content"],
+                json!({
+                    "path": { "type": "string", "minLength": 1, "description": "Relative to the project, or absolute." },
+                    "content": { "type": "string", "description": "The whole new content." },
+                }),
+            ),
+        )
+    }
+
+    fn summary(&self, arguments: &Value) -> String {
+        format!("{} ({} bytes)", text(arguments, "path"), text(arguments, "content").len())
+    }
+
+    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        self.0.bind(call).await
+    }
+
+    async fn execute(
+        &self,
+        call: &Call,
+        start: Start,
+        _output: &dyn OutputSink,
+        _cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        let mut client = self.0.client()?;
+        if let Some(end) = other_sandbox(&self.0, call, start) {
+            return Ok(end);
+        }
+        let request = WriteRequest {
+            execution: execution(call),
+            path: decided_path(call)?,
+            content: text(&call.arguments, "content").to_owned().into_bytes().into(),
+        };
+        let outcome = client.write(request).await.map_err(|status| self.0.failure(&status))?;
+        told(outcome.into_inner(), text(&call.arguments, "path"))
+    }
+
+    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.release(call).await
+    }
+
+    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.kill(call).await
+    }
+}
+
+pub(super) struct Edit(pub Arc<Hands>);
+
+#[async_trait]
+impl Tool for Edit {
+    fn declaration(&self) -> ToolDeclaration {
+        declare(
+            "edit",
+            "Replaces exact text in a file. `old` must occur exactly once, unless `all` is true.",
+            Replay::Attach,
+            object(
+                &["path", "old", "new"],
+                json!({
+                    "path": { "type": "string", "minLength": 1, "description": "Relative to the project, or absolute." },
+                    "old": { "type": "string", "minLength": 1, "description": "The exact text to replace, with enough around it to be unique." },
+                    "new": { "type": "string", "description": "What stands there afterwards." },
+                    "all": { "type": "boolean", "description": "Replace every occurrence." },
+                }),
+            ),
+        )
+    }
+
+    fn summary(&self, arguments: &Value) -> String {
+        text(arguments, "path").to_owned()
+    }
+
+    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        self.0.bind(call).await
+    }
+
+    async fn execute(
+        &self,
+        call: &Call,
+        start: Start,
+        _output: &dyn OutputSink,
+        _cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        let mut client = self.0.client()?;
+        if let Some(end) = other_sandbox(&self.0, call, start) {
+            return Ok(end);
+        }
+        let request = EditRequest {
+            execution: execution(call),
+            path: decided_path(call)?,
+            replacements: vec![Replacement {
+                old: text(&call.arguments, "old").to_owned(),
+                new: text(&call.arguments, "new").to_owned(),
+                all: call.arguments.get("all").and_then(Value::as_bool).unwrap_or_default(),
+            }],
+        };
+        let outcome = client.edit(request).await.map_err(|status| self.0.failure(&status))?;
+        told(outcome.into_inner(), text(&call.arguments, "path"))
+    }
+
+    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.release(call).await
+    }
+
+    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.0.kill(call).await
+    }
+}

@@ -1,0 +1,192 @@
+//! The built-in tools. All of them act in the sandbox; none acts here.
+
+mod bash;
+mod file;
+mod look;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use mooring_durable::{
+    id::{ConversationId, TaskId},
+    message::{Part, ToolSchema},
+    tool::{Call, Replay, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult, Toolbox},
+};
+use mooring_wire::sandbox::{ReleaseRequest, SignalRequest, sandbox_client::SandboxClient, signal_request::Signal};
+use serde_json::{Value, json};
+use tonic::{Code, Status, transport::Channel};
+
+use crate::{
+    sandbox::{Link, State},
+    workspace::Source,
+};
+
+/// What every tool works with.
+pub struct Hands {
+    /// The sandbox.
+    pub link: Arc<Link>,
+    /// The Workspace in use.
+    pub source: Arc<Source>,
+    /// Canonical paths on which the gate has decided, by call. The operation
+    /// that follows names exactly these.
+    decided: Mutex<HashMap<TaskId, String>>,
+}
+
+impl Hands {
+    /// Hands for one harness.
+    pub fn new(link: Arc<Link>, source: Arc<Source>) -> Arc<Hands> {
+        Arc::new(Hands { link, source, decided: Mutex::default() })
+    }
+
+    /// The gate has decided `task` on this canonical path.
+    pub fn decided_on(&self, task: TaskId, canonical: String) {
+        let mut decided = self.decided.lock().expect("never poisoned: no panic while held");
+        // Calls that were denied or aborted leave theirs behind; they are few,
+        // and ids ascend, so that the oldest are the stale ones.
+        if decided.len() >= 1_000 {
+            if let Some(oldest) = decided.keys().min().copied() {
+                decided.remove(&oldest);
+            }
+        }
+        decided.insert(task, canonical);
+    }
+
+    fn client(&self) -> Result<SandboxClient<Channel>, ToolFailure> {
+        match self.link.state() {
+            State::Refused { reason, .. } => Err(ToolFailure::Failed(reason)),
+            _ => self.link.client().map_err(ToolFailure::Unreachable),
+        }
+    }
+
+    /// What an intent remembers: where it will run, and on which path.
+    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        let status = match self.link.state() {
+            State::Ready(status) => status,
+            State::Refused { reason, .. } => return Err(ToolFailure::Failed(reason)),
+            State::Down { error, .. } => return Err(ToolFailure::Unreachable(error)),
+        };
+        let path =
+            self.decided.lock().expect("never poisoned: no panic while held").remove(&call.task);
+        Ok(json!({ "state": status.state_id, "boot": status.boot_id, "path": path }))
+    }
+
+    /// A status of the daemon as the engine understands it.
+    fn failure(&self, status: &Status) -> ToolFailure {
+        match status.code() {
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown => {
+                self.link.lost();
+                ToolFailure::Unreachable(status.message().to_owned())
+            }
+            _ => ToolFailure::Failed(status.message().to_owned()),
+        }
+    }
+
+    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
+        let request = ReleaseRequest { execution_ids: vec![call.execution.clone()] };
+        self.client()?.release(request).await.map_err(|status| self.failure(&status))?;
+        Ok(())
+    }
+
+    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
+        let request = SignalRequest {
+            execution_id: call.execution.clone(),
+            signal: Some(Signal::Kill(true)),
+        };
+        self.client()?.signal(request).await.map_err(|status| self.failure(&status))?;
+        self.release(call).await
+    }
+}
+
+/// The text argument `name`.
+pub(crate) fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
+    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(arguments: &Value, name: &str) -> u64 {
+    arguments.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn bound<'a>(call: &'a Call, name: &str) -> &'a str {
+    text(&call.binding, name)
+}
+
+/// The canonical path on which the gate decided.
+fn decided_path(call: &Call) -> Result<String, ToolFailure> {
+    match bound(call, "path") {
+        "" => Err(ToolFailure::Failed("no canonical path was decided for this call".into())),
+        path => Ok(path.to_owned()),
+    }
+}
+
+fn done(text: impl Into<String>, data: Value) -> Result<ToolEnd, ToolFailure> {
+    Ok(ToolEnd::Completed(ToolResult {
+        content: vec![Part::text(text)],
+        is_error: false,
+        terminate: false,
+        data,
+    }))
+}
+
+fn failed(text: impl Into<String>) -> Result<ToolEnd, ToolFailure> {
+    Ok(ToolEnd::Completed(ToolResult {
+        content: vec![Part::text(text)],
+        is_error: true,
+        terminate: false,
+        data: Value::Null,
+    }))
+}
+
+fn declare(name: &str, description: &str, replay: Replay, parameters: Value) -> ToolDeclaration {
+    ToolDeclaration {
+        schema: ToolSchema { name: name.into(), description: description.into(), parameters },
+        replay,
+        sequential: false,
+    }
+}
+
+/// A JSON Schema of an object with these properties.
+fn object(required: &[&str], properties: Value) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+/// The built-in tools, less those that the policy hides.
+pub struct BuiltIn {
+    source: Arc<Source>,
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl BuiltIn {
+    /// All of them, with `hands` to act with.
+    pub fn new(hands: &Arc<Hands>) -> BuiltIn {
+        BuiltIn {
+            source: hands.source.clone(),
+            tools: vec![
+                Arc::new(look::Read(hands.clone())),
+                Arc::new(file::Write(hands.clone())),
+                Arc::new(file::Edit(hands.clone())),
+                Arc::new(bash::Bash(hands.clone())),
+                Arc::new(look::Grep(hands.clone())),
+                Arc::new(look::Find(hands.clone())),
+                Arc::new(look::Ls(hands.clone())),
+            ],
+        }
+    }
+}
+
+impl Toolbox for BuiltIn {
+    fn tools(&self, _conversation: ConversationId) -> Vec<Arc<dyn Tool>> {
+        let workspace = self.source.current();
+        self.tools
+            .iter()
+            .filter(|tool| workspace.rules.tool_visible(&tool.declaration().schema.name))
+            .cloned()
+            .collect()
+    }
+}

@@ -1,0 +1,176 @@
+//! The Workspace in use: loaded, watched, replaced without a restart.
+
+mod default;
+mod loosened;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, RwLock},
+};
+
+use mooring_crds::{Workspace, WorkspaceSpec, read_workspace};
+use mooring_policy::Rules;
+use tokio::sync::watch;
+
+pub use default::default_workspace;
+pub use loosened::loosened;
+
+use crate::error::Error;
+
+/// A Workspace as it is in use: never changed, only replaced.
+#[derive(Debug)]
+pub struct Loaded {
+    /// `metadata.name`.
+    pub name: String,
+    /// What the team wants.
+    pub spec: WorkspaceSpec,
+    /// Its policy, compiled.
+    pub rules: Rules,
+    /// SHA-256 of the whole spec's JSON: names this version.
+    pub digest: String,
+}
+
+impl Loaded {
+    fn new(workspace: Workspace) -> Loaded {
+        let json = serde_json::to_vec(&workspace.spec).expect("a spec is always JSON");
+        Loaded {
+            name: workspace.metadata.name.unwrap_or_else(|| "workspace".into()),
+            rules: Rules::new(&workspace.spec.policy),
+            digest: mooring_durable::id::Hash::of(&json).0,
+            spec: workspace.spec,
+        }
+    }
+
+    /// How long an approval stays open; `None` is for ever.
+    pub fn approval_timeout(&self) -> Option<std::time::Duration> {
+        mooring_crds::duration::duration(&self.spec.approvals.timeout).ok().flatten()
+    }
+}
+
+/// A newer version of the file that is not in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// The file is the version in use.
+    None,
+    /// It permits more, and waits for a yes.
+    NeedsYes {
+        /// Names the version that is agreed to.
+        digest: String,
+        /// What it would permit.
+        lines: Vec<String>,
+    },
+    /// It is wrong; the last good one stays in use.
+    Wrong(String),
+}
+
+/// The Workspace in use and the file it comes from.
+pub struct Source {
+    path: Option<PathBuf>,
+    current: watch::Sender<Arc<Loaded>>,
+    pending: RwLock<Pending>,
+}
+
+impl Source {
+    /// Reads the Workspace at `path`, or takes `fallback` where there is no path.
+    pub fn open(path: Option<PathBuf>, fallback: Workspace) -> Result<Source, Error> {
+        let workspace = match &path {
+            Some(path) => read(path)?,
+            None => fallback,
+        };
+        Ok(Source {
+            path,
+            current: watch::Sender::new(Arc::new(Loaded::new(workspace))),
+            pending: RwLock::new(Pending::None),
+        })
+    }
+
+    /// The version in use.
+    pub fn current(&self) -> Arc<Loaded> {
+        self.current.borrow().clone()
+    }
+
+    /// Tells each replacement.
+    pub fn changes(&self) -> watch::Receiver<Arc<Loaded>> {
+        self.current.subscribe()
+    }
+
+    /// The file; `None` where the default Workspace is in use.
+    pub fn path(&self) -> Option<&PathBuf> {
+        self.path.as_ref()
+    }
+
+    /// Whether a newer version waits.
+    pub fn pending(&self) -> Pending {
+        self.pending.read().expect("never poisoned: no panic while held").clone()
+    }
+
+    /// Reads the file again. A version that permits no more than the one in use
+    /// is taken at once, and so is the one named by `accepted`.
+    pub fn reload(&self, accepted: Option<&str>) {
+        let Some(path) = &self.path else { return };
+        let pending = match read(path) {
+            Err(error) => Pending::Wrong(error.to_string()),
+            Ok(workspace) => {
+                let new = Loaded::new(workspace);
+                let old = self.current();
+                let lines = loosened(&old.spec, &new.spec);
+                if new.digest == old.digest {
+                    Pending::None
+                } else if lines.is_empty() || accepted == Some(new.digest.as_str()) {
+                    tracing::info!(digest = %new.digest, "the Workspace has changed and is in use");
+                    self.current.send_replace(Arc::new(new));
+                    Pending::None
+                } else {
+                    Pending::NeedsYes { digest: new.digest, lines }
+                }
+            }
+        };
+        let mut slot = self.pending.write().expect("never poisoned: no panic while held");
+        if *slot != pending {
+            if let Pending::Wrong(error) = &pending {
+                tracing::warn!(%error, "the changed Workspace is wrong; the last good one stays in use");
+            }
+            *slot = pending;
+        }
+    }
+
+    /// Replaces the policy in use, where the default Workspace is in use.
+    pub fn adapt_default(&self, change: impl FnOnce(&mut WorkspaceSpec)) {
+        if self.path.is_some() {
+            return;
+        }
+        let old = self.current();
+        let mut workspace = Workspace::new(&old.name, old.spec.clone());
+        change(&mut workspace.spec);
+        let new = Loaded::new(workspace);
+        if new.digest != old.digest {
+            self.current.send_replace(Arc::new(new));
+        }
+    }
+
+    /// Reads the file again whenever it has changed, for ever. Looks once a
+    /// second: editors replace files in ways that change notices miss.
+    pub async fn follow(&self) {
+        let Some(path) = &self.path else { return std::future::pending().await };
+        let seen = |path: &PathBuf| {
+            std::fs::metadata(path).ok().map(|m| (m.modified().ok(), m.len()))
+        };
+        let mut last = seen(path);
+        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+        loop {
+            tick.tick().await;
+            let now = seen(path);
+            if now != last {
+                last = now;
+                self.reload(None);
+            }
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Workspace, Error> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::Workspace(format!("{name} cannot be read: {error}")))?;
+    read_workspace(&text, &name).map_err(|error| Error::Workspace(error.to_string()))
+}
