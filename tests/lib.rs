@@ -1,1 +1,3 @@
 //! What crosses two programs, and the stand-ins.
+
+pub mod project;

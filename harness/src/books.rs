@@ -39,7 +39,12 @@ pub struct Books {
 impl Books {
     /// Books of one harness.
     pub fn new(source: Arc<Source>, catalog: Arc<Catalog>) -> Arc<Books> {
-        Arc::new(Books { source, catalog, incarnation: OnceLock::new(), shown: Notify::new() })
+        Arc::new(Books {
+            source,
+            catalog,
+            incarnation: OnceLock::new(),
+            shown: Notify::new(),
+        })
     }
 
     /// The file is open: keys of outbox rows contain its incarnation from now on.
@@ -48,7 +53,11 @@ impl Books {
     }
 
     fn key(&self, rest: std::fmt::Arguments<'_>) -> String {
-        let incarnation = self.incarnation.get().map(|i| i.0.as_str()).unwrap_or_default();
+        let incarnation = self
+            .incarnation
+            .get()
+            .map(|i| i.0.as_str())
+            .unwrap_or_default();
         format!("{incarnation}-{rest}")
     }
 
@@ -59,7 +68,7 @@ impl Books {
 
     /// What `run` has cost so far; `None` where its model has no known price.
     pub fn cost(&self, run: &Run) -> Option<i64> {
-        self.catalog.cost(&run.model, run.usage)
+        self.catalog.cost(&run.model, run.usage).map(|c| c.0)
     }
 
     fn anchor(&self, run: &Run, state: &str) -> shown::Anchor {
@@ -80,7 +89,15 @@ impl Books {
     fn run_started(&self, at: Millis, run: &Run, reply_to: Option<&str>) -> Statement {
         let key = self.key(format_args!("{}-anchor", run.id));
         let anchor = value(&self.anchor(run, "working"));
-        outbox::shown(at, run.conversation, &key, Kind::Anchor, &anchor, None, reply_to)
+        outbox::shown(
+            at,
+            run.conversation,
+            &key,
+            Kind::Anchor,
+            &anchor,
+            None,
+            reply_to,
+        )
     }
 
     fn run_changed(&self, at: Millis, run: &Run) -> [Statement; 2] {
@@ -141,7 +158,15 @@ impl Books {
     fn asked(&self, at: Millis, approval: &Approval) -> Statement {
         let key = self.key(format_args!("{}-card", approval.task));
         let card = value(&self.card(approval));
-        outbox::shown(at, approval.conversation, &key, Kind::Card, &card, None, None)
+        outbox::shown(
+            at,
+            approval.conversation,
+            &key,
+            Kind::Card,
+            &card,
+            None,
+            None,
+        )
     }
 
     fn settled(&self, at: Millis, approval: &Approval) -> Vec<Statement> {
@@ -173,7 +198,11 @@ impl Books {
             facts: card.facts,
             rule: card.rule,
             reason: card.reason,
-            requesters: approval.requesters.iter().map(ToString::to_string).collect(),
+            requesters: approval
+                .requesters
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             requester_may_approve: card.requester_may_approve,
             expires_ms: approval.question.expires_at.map_or(0, |at| at.0),
             state: state_word(approval.state).to_owned(),
@@ -203,9 +232,13 @@ impl Books {
             at,
             conversation: run.conversation,
             model,
-            requester: run.requesters.first().map(ToString::to_string).unwrap_or_default(),
+            requester: run
+                .requesters
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             usage,
-            cost_micros: self.catalog.cost(model, usage),
+            cost_micros: self.catalog.cost(model, usage).map(|c| c.0),
             unknown: lost,
         }))
     }
@@ -242,12 +275,19 @@ fn value(content: &impl serde::Serialize) -> Value {
 }
 
 fn discord<'a>(submission: &'a Submission, name: &str) -> Option<&'a str> {
-    submission.data.get("discord")?.get(name)?.as_str().filter(|text| !text.is_empty())
+    submission
+        .data
+        .get("discord")?
+        .get(name)?
+        .as_str()
+        .filter(|text| !text.is_empty())
 }
 
 /// Thread, cursor and messages of an input that came from Discord.
 fn admitted(submission: &Submission) -> Vec<Statement> {
-    let Some(thread_id) = discord(submission, "thread") else { return Vec::new() };
+    let Some(thread_id) = discord(submission, "thread") else {
+        return Vec::new();
+    };
     let field = |name| discord(submission, name).unwrap_or_default();
     let message = field("message");
     let mut statements = vec![thread::made(
@@ -267,13 +307,17 @@ fn admitted(submission: &Submission) -> Vec<Statement> {
 impl Ledger for Books {
     fn admit(&self, run: &Run, model: &str, estimate: u64) -> Result<(), Refusal> {
         let workspace = self.source.current();
-        let next = Usage { input: estimate, cached: 0, output: 0 };
+        let next = Usage {
+            input: estimate,
+            cached: 0,
+            output: 0,
+        };
         budget::admit_request(
             &workspace.spec.budgets.per_run,
             run,
             estimate,
             self.cost(run).unwrap_or(0),
-            self.catalog.cost(model, next).unwrap_or(0),
+            self.catalog.cost(model, next).map_or(0, |c| c.0),
         )
     }
 
@@ -296,10 +340,26 @@ impl Ledger for Books {
                 Change::RunStarted { run } => {
                     out.push(self.run_started(at, run, reply_to.as_deref()));
                 }
-                Change::AttemptStarted { run, task, attempt, model, estimate } => {
-                    out.push(usage::reserved(at, *task, *attempt, run.id, model, *estimate));
+                Change::AttemptStarted {
+                    run,
+                    task,
+                    attempt,
+                    model,
+                    estimate,
+                } => {
+                    out.push(usage::reserved(
+                        at, *task, *attempt, run.id, model, *estimate,
+                    ));
                 }
-                Change::AttemptEnded { run, task, attempt, model, usage, lost, .. } => {
+                Change::AttemptEnded {
+                    run,
+                    task,
+                    attempt,
+                    model,
+                    usage,
+                    lost,
+                    ..
+                } => {
                     out.extend(self.attempt_ended(at, run, model, *usage, *lost));
                     out.push(usage::released(*task, *attempt));
                 }

@@ -15,7 +15,9 @@ pub fn admit_request(
     if let Some(limit) = limits.turns
         && run.turns >= limit
     {
-        return refuse(format!("all {limit} turns of this run are used (budgets.perRun.turns)"));
+        return refuse(format!(
+            "all {limit} turns of this run are used (budgets.perRun.turns)"
+        ));
     }
     if let Some(limit) = limits.tokens {
         let used = run.usage.input.saturating_add(run.usage.output);
@@ -25,7 +27,10 @@ pub fn admit_request(
             ));
         }
     }
-    if let Some(limit) = limits.cost_usd.as_deref().and_then(|t| duration::usd_micros(t).ok())
+    if let Some(limit) = limits
+        .cost_usd
+        .as_deref()
+        .and_then(|t| duration::usd_micros(t).ok())
         && spent_micros.saturating_add(cost_micros) > limit
     {
         return refuse(format!(
@@ -35,7 +40,11 @@ pub fn admit_request(
             usd(cost_micros)
         ));
     }
-    let wall = limits.wall_time.as_deref().and_then(|t| duration::duration(t).ok()).flatten();
+    let wall = limits
+        .wall_time
+        .as_deref()
+        .and_then(|t| duration::duration(t).ok())
+        .flatten();
     if let Some(limit) = wall
         && u128::from(run.active_ms) >= limit.as_millis()
     {
@@ -60,7 +69,9 @@ pub fn admit_calls(limits: &PerRunBudget, run: &Run, calls: u32) -> Result<(), R
 }
 
 fn refuse(detail: String) -> Result<(), Refusal> {
-    Err(Refusal { detail: format!("{detail}; a new message starts a new run") })
+    Err(Refusal {
+        detail: format!("{detail}; a new message starts a new run"),
+    })
 }
 
 fn usd(micros: i64) -> f64 {
@@ -84,7 +95,11 @@ mod tests {
             started_at: Millis(0),
             turns,
             tool_calls,
-            usage: Usage { input: tokens, cached: 0, output: 0 },
+            usage: Usage {
+                input: tokens,
+                cached: 0,
+                output: 0,
+            },
             active_ms,
             model: "m".into(),
             state: RunState::Preparing,
@@ -102,7 +117,9 @@ mod tests {
             wall_time: Some("1m".into()),
         };
         let refused = |run: &Run, estimate, spent, cost| {
-            admit_request(&limits, run, estimate, spent, cost).err().map(|r| r.detail)
+            admit_request(&limits, run, estimate, spent, cost)
+                .err()
+                .map(|r| r.detail)
         };
         assert_eq!(refused(&run(1, 0, 0, 0), 100, 0, 0), None);
         for (told, name) in [

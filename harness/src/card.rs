@@ -40,8 +40,14 @@ impl Card {
     pub fn of(call: &Call, decision: &Decision, digest: &str, grade: &str) -> Card {
         let arguments = &call.arguments;
         let (summary, detail) = match call.tool.as_str() {
-            "bash" => (text(arguments, "command").to_owned(), text(arguments, "command").to_owned()),
-            "write" => (text(arguments, "path").to_owned(), text(arguments, "content").to_owned()),
+            "bash" => (
+                text(arguments, "command").to_owned(),
+                text(arguments, "command").to_owned(),
+            ),
+            "write" => (
+                text(arguments, "path").to_owned(),
+                text(arguments, "content").to_owned(),
+            ),
             "edit" => (
                 text(arguments, "path").to_owned(),
                 similar::TextDiff::from_lines(text(arguments, "old"), text(arguments, "new"))
@@ -53,7 +59,11 @@ impl Card {
         Card {
             summary: first_line(&escape_for_display(&summary)),
             detail: bounded(&escape_for_display(&detail)),
-            facts: decision.facts.iter().map(|fact| escape_for_display(&fact.to_string())).collect(),
+            facts: decision
+                .facts
+                .iter()
+                .map(|fact| escape_for_display(&fact.to_string()))
+                .collect(),
             rule: decision.rule.to_string(),
             reason: decision.reason.clone(),
             policy_digest: digest.to_owned(),
@@ -82,7 +92,11 @@ fn bounded(text: &str) -> String {
     match text.char_indices().nth(DETAIL) {
         None => text.to_owned(),
         Some((cut, _)) => {
-            format!("{}\n[{} more bytes, not shown]", &text[..cut], text.len() - cut)
+            format!(
+                "{}\n[{} more bytes, not shown]",
+                &text[..cut],
+                text.len() - cut
+            )
         }
     }
 }

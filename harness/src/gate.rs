@@ -47,12 +47,19 @@ enum Standing {
 impl PolicyGate {
     /// A gate that knows these grants.
     pub fn new(hands: Arc<Hands>, clock: Arc<dyn Clock>) -> Arc<PolicyGate> {
-        Arc::new(PolicyGate { hands, grants: RwLock::default(), clock })
+        Arc::new(PolicyGate {
+            hands,
+            grants: RwLock::default(),
+            clock,
+        })
     }
 
     /// The grants, as they now stand in the file.
     pub fn set_grants(&self, grants: Vec<Grant>) {
-        *self.grants.write().expect("never poisoned: no panic while held") = grants;
+        *self
+            .grants
+            .write()
+            .expect("never poisoned: no panic while held") = grants;
     }
 
     /// Decides a call as the policy does, without approvals and grants.
@@ -71,16 +78,25 @@ impl PolicyGate {
     async fn look_up(&self, facts: &Facts) -> Known {
         let status = self.hands.link.status();
         let mut known = Known {
-            project: status.as_ref().map(|s| s.project.clone()).unwrap_or_default(),
+            project: status
+                .as_ref()
+                .map(|s| s.project.clone())
+                .unwrap_or_default(),
             home: status.as_ref().map(|s| s.home.clone()).unwrap_or_default(),
             ..Known::default()
         };
-        let Ok(mut client) = self.hands.link.client() else { return known };
+        let Ok(mut client) = self.hands.link.client() else {
+            return known;
+        };
         for path in facts.paths().take(MAX_PATHS) {
             if known.paths.contains_key(path) {
                 continue;
             }
-            let Ok(resolved) = client.resolve(ResolveRequest { path: path.to_owned() }).await
+            let Ok(resolved) = client
+                .resolve(ResolveRequest {
+                    path: path.to_owned(),
+                })
+                .await
             else {
                 continue;
             };
@@ -97,17 +113,33 @@ impl PolicyGate {
             );
         }
         for path in facts.content_paths().take(MAX_PATHS) {
-            let canonical = known.paths.get(path).map_or(path, |found| &found.canonical).to_owned();
+            let canonical = known
+                .paths
+                .get(path)
+                .map_or(path, |found| &found.canonical)
+                .to_owned();
             if let Ok(stat) = client.stat(StatRequest { path: canonical }).await {
-                known.contents.insert(path.to_owned(), stat.into_inner().sha256);
+                known
+                    .contents
+                    .insert(path.to_owned(), stat.into_inner().sha256);
             }
         }
         known
     }
 
-    fn granted(&self, workspace: &Loaded, call: &Call, facts: &Facts, decision: &Decision, known: &Known) -> Option<i64> {
+    fn granted(
+        &self,
+        workspace: &Loaded,
+        call: &Call,
+        facts: &Facts,
+        decision: &Decision,
+        known: &Known,
+    ) -> Option<i64> {
         let now = self.clock.now();
-        let grants = self.grants.read().expect("never poisoned: no panic while held");
+        let grants = self
+            .grants
+            .read()
+            .expect("never poisoned: no panic while held");
         grants
             .iter()
             .filter(|grant| grant.holds(now) && grant.tool == call.tool)
@@ -117,7 +149,13 @@ impl PolicyGate {
     }
 }
 
-fn covers(rule: &mooring_policy::GrantRule, _rules: &Rules, facts: &Facts, decision: &Decision, known: &Known) -> bool {
+fn covers(
+    rule: &mooring_policy::GrantRule,
+    _rules: &Rules,
+    facts: &Facts,
+    decision: &Decision,
+    known: &Known,
+) -> bool {
     grant_covers(rule, facts, decision, known)
 }
 
@@ -136,7 +174,10 @@ impl Gate for PolicyGate {
             "policyDigest": workspace.rules.digest(),
         });
         match decision.verdict {
-            Verdict::Deny => Gated::Deny { reason: decision.reason.clone(), record },
+            Verdict::Deny => Gated::Deny {
+                reason: decision.reason.clone(),
+                record,
+            },
             Verdict::Allow => Gated::Allow { record },
             Verdict::Ask => match standing(approvals) {
                 Standing::Approved => Gated::Allow { record },
@@ -158,7 +199,9 @@ impl Gate for PolicyGate {
                         );
                         return Gated::Deny { reason, record };
                     }
-                    Gated::Ask(self.question(&workspace, call, &facts, &decision, &known, approvals))
+                    Gated::Ask(
+                        self.question(&workspace, call, &facts, &decision, &known, approvals),
+                    )
                 }
             },
         }
@@ -183,7 +226,12 @@ impl PolicyGate {
         if let Some(pending) = pending {
             return pending.question.clone();
         }
-        let grade = self.hands.link.status().map(|s| s.grade.clone()).unwrap_or_default();
+        let grade = self
+            .hands
+            .link
+            .status()
+            .map(|s| s.grade.clone())
+            .unwrap_or_default();
         let mut card = Card::of(call, decision, workspace.rules.digest(), &grade);
         card.requester_may_approve = workspace.spec.approvals.requester_may_approve;
         if let Ok(grant) = propose_grant(&workspace.rules, facts, decision, known) {
@@ -207,7 +255,9 @@ fn standing(approvals: &[Approval]) -> Standing {
             ApprovalState::Approved => return Standing::Approved,
             ApprovalState::Denied => {
                 let by = approval.decision.as_ref();
-                let who = by.map(|d| d.by.to_string()).unwrap_or_else(|| "somebody".into());
+                let who = by
+                    .map(|d| d.by.to_string())
+                    .unwrap_or_else(|| "somebody".into());
                 let why = by.map(|d| d.reason.as_str()).unwrap_or_default();
                 return Standing::Refused(if why.is_empty() {
                     format!("{who} denied this call.")
@@ -228,10 +278,19 @@ fn standing(approvals: &[Approval]) -> Standing {
 fn action(call: &Call) -> Action<'_> {
     let arguments = &call.arguments;
     match call.tool.as_str() {
-        "bash" => Action::Bash { text: text(arguments, "command"), cwd: "" },
-        "read" => Action::Read { path: text(arguments, "path") },
-        "write" | "edit" => Action::Write { path: text(arguments, "path") },
-        "grep" | "find" | "ls" => Action::Search { path: text(arguments, "path") },
+        "bash" => Action::Bash {
+            text: text(arguments, "command"),
+            cwd: "",
+        },
+        "read" => Action::Read {
+            path: text(arguments, "path"),
+        },
+        "write" | "edit" => Action::Write {
+            path: text(arguments, "path"),
+        },
+        "grep" | "find" | "ls" => Action::Search {
+            path: text(arguments, "path"),
+        },
         _ => Action::Other,
     }
 }
@@ -259,6 +318,9 @@ impl Environment for Known {
     }
 
     fn content_hash(&self, path: &str) -> Option<String> {
-        self.contents.get(path).filter(|hash| !hash.is_empty()).cloned()
+        self.contents
+            .get(path)
+            .filter(|hash| !hash.is_empty())
+            .cloned()
     }
 }

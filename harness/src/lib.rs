@@ -1,1 +1,25 @@
-//! One per workspace: binds engine, models, policy, sandbox, approvals and budgets
+//! The harness: one process per workspace. It holds the keys and the one SQLite
+//! file, and runs no command itself.
+//!
+//! It binds the engine (`mooring-durable`) to models ([`model`]), the policy
+//! (`gate`), the sandbox (`sandbox`, `tools`), the Workspace ([`workspace`]),
+//! its own records (`record`, `books`) and its callers (`service`).
+
+mod books;
+mod budget;
+mod card;
+mod error;
+mod gate;
+mod members;
+pub mod model;
+mod prompt;
+pub mod record;
+mod run;
+mod sandbox;
+mod service;
+mod tools;
+pub mod workspace;
+
+pub use error::Error;
+pub use run::{Launch, run};
+pub use workspace::default_workspace;

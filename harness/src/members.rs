@@ -44,7 +44,10 @@ pub fn discord_role(members: &[Member], user: &str, roles: &[String]) -> Option<
         .iter()
         .filter(|member| {
             member.discord_user_id.as_deref() == Some(user)
-                || member.discord_role_id.as_ref().is_some_and(|role| roles.contains(role))
+                || member
+                    .discord_role_id
+                    .as_ref()
+                    .is_some_and(|role| roles.contains(role))
         })
         .map(|member| member.role)
         .max()
@@ -55,8 +58,14 @@ pub fn may(actor: &Actor, act: Act) -> Result<(), String> {
     let needs = act.needs();
     match actor.role {
         Some(role) if role >= needs => Ok(()),
-        Some(role) => Err(format!("this needs the role {needs:?}; {} has {role:?}", actor.requester)),
-        None => Err(format!("{} is no member of this workspace", actor.requester)),
+        Some(role) => Err(format!(
+            "this needs the role {needs:?}; {} has {role:?}",
+            actor.requester
+        )),
+        None => Err(format!(
+            "{} is no member of this workspace",
+            actor.requester
+        )),
     }
 }
 
@@ -67,9 +76,14 @@ pub fn may_decide(
     requester_may_approve: bool,
 ) -> Result<(), String> {
     may(actor, Act::Decide)?;
-    let asked = approval.requesters.iter().any(|requester| same(requester, &actor.requester));
+    let asked = approval
+        .requesters
+        .iter()
+        .any(|requester| same(requester, &actor.requester));
     if asked && !requester_may_approve {
-        return Err("who asked for a call may not approve it here (approvals.requesterMayApprove)".into());
+        return Err(
+            "who asked for a call may not approve it here (approvals.requesterMayApprove)".into(),
+        );
     }
     Ok(())
 }
@@ -109,7 +123,10 @@ mod tests {
 
     #[test]
     fn each_act_needs_its_role() {
-        let actor = |role| Actor { requester: Requester::Local { name: "ada".into() }, role };
+        let actor = |role| Actor {
+            requester: Requester::Local { name: "ada".into() },
+            role,
+        };
         for (role, act, allowed) in [
             (None, Act::Talk, false),
             (Some(Role::User), Act::Talk, true),
@@ -126,8 +143,17 @@ mod tests {
 
     #[test]
     fn a_changed_display_name_is_the_same_person() {
-        let named = |name: &str| Requester::Discord { id: "1".into(), name: name.into() };
+        let named = |name: &str| Requester::Discord {
+            id: "1".into(),
+            name: name.into(),
+        };
         assert!(same(&named("ada"), &named("Ada L.")));
-        assert!(!same(&named("ada"), &Requester::Discord { id: "2".into(), name: "ada".into() }));
+        assert!(!same(
+            &named("ada"),
+            &Requester::Discord {
+                id: "2".into(),
+                name: "ada".into()
+            }
+        ));
     }
 }

@@ -37,7 +37,10 @@ impl Prompt for Sections {
              an error with the reason: then go on without it or say what you need. When you are \
              done, answer briefly with what you did and what you verified.",
         );
-        let mut sections = vec![Section { name: "mooring.place".into(), text: place }];
+        let mut sections = vec![Section {
+            name: "mooring.place".into(),
+            text: place,
+        }];
         if !workspace.spec.instructions.trim().is_empty() {
             sections.push(Section {
                 name: "mooring.instructions".into(),

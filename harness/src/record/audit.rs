@@ -24,10 +24,11 @@ pub struct AuditRow {
 pub fn decided(at: Millis, call: &Call, verdict: &Verdict) -> Statement {
     let (word, record) = match verdict {
         Verdict::Allow { record } => ("allow", record.clone()),
-        Verdict::Deny { reason, record } => {
-            ("deny", json!({ "reason": reason, "record": record }))
-        }
-        Verdict::Ask(question) => ("ask", json!({ "rule": question.rule, "card": question.data })),
+        Verdict::Deny { reason, record } => ("deny", json!({ "reason": reason, "record": record })),
+        Verdict::Ask(question) => (
+            "ask",
+            json!({ "rule": question.rule, "card": question.data }),
+        ),
     };
     Statement {
         sql: "INSERT INTO mooring_audit
@@ -97,7 +98,9 @@ pub async fn list(
         .map(|row| {
             let parsed = |name: &str| -> sqlx::Result<Value> {
                 let text: Option<String> = row.try_get(name)?;
-                Ok(text.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or(Value::Null))
+                Ok(text
+                    .and_then(|t| serde_json::from_str(&t).ok())
+                    .unwrap_or(Value::Null))
             };
             let id: i64 = row.try_get("id")?;
             Ok(AuditRow {

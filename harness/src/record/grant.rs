@@ -93,7 +93,9 @@ fn read(row: &SqliteRow) -> sqlx::Result<Grant> {
     let rule: String = row.try_get("rule")?;
     Ok(Grant {
         id: row.try_get("id")?,
-        conversation: row.try_get::<Option<i64>, _>("conversation")?.map(ConversationId),
+        conversation: row
+            .try_get::<Option<i64>, _>("conversation")?
+            .map(ConversationId),
         tool: row.try_get("tool")?,
         rule: serde_json::from_str(&rule).map_err(|error| sqlx::Error::Decode(error.into()))?,
         asked_by: row.try_get("asked_by")?,

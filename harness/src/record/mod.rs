@@ -10,8 +10,10 @@ pub mod usage;
 use mooring_durable::{Component, ledger::Bind};
 
 /// The tables, by migration.
-pub const COMPONENT: Component =
-    Component { name: "mooring.harness", migrations: &[include_str!("migrations/0001.sql")] };
+pub const COMPONENT: Component = Component {
+    name: "mooring.harness",
+    migrations: &[include_str!("migrations/0001.sql")],
+};
 
 fn text(value: impl Into<String>) -> Bind {
     Bind::Text(value.into())

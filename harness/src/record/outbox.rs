@@ -156,7 +156,10 @@ pub async fn next_due(pool: &SqlitePool, now: Millis) -> sqlx::Result<Option<Mil
 }
 
 /// The conversation and kind of a row, and how often it was offered.
-pub async fn find(pool: &SqlitePool, key: &str) -> sqlx::Result<Option<(ConversationId, String, u32)>> {
+pub async fn find(
+    pool: &SqlitePool,
+    key: &str,
+) -> sqlx::Result<Option<(ConversationId, String, u32)>> {
     let row = sqlx::query("SELECT conversation, kind, attempts FROM mooring_outbox WHERE key = ?1")
         .bind(key)
         .fetch_optional(pool)
@@ -178,7 +181,9 @@ fn read(row: &SqliteRow) -> sqlx::Result<OutboxRow> {
         thread_id: row.try_get("thread_id")?,
         kind: row.try_get("kind")?,
         json: row.try_get("json")?,
-        first_offered_at: row.try_get::<Option<i64>, _>("first_offered_at")?.map(Millis),
+        first_offered_at: row
+            .try_get::<Option<i64>, _>("first_offered_at")?
+            .map(Millis),
         attempts: u32::try_from(row.try_get::<i64, _>("attempts")?).unwrap_or(u32::MAX),
         target_message_id: row.try_get("target_message_id")?,
         reply_to: row.try_get("reply_to")?,

@@ -104,7 +104,9 @@ fn read(row: &SqliteRow) -> sqlx::Result<ThreadRow> {
     Ok(ThreadRow {
         thread_id: row.try_get("thread_id")?,
         channel_id: row.try_get("channel_id")?,
-        conversation: row.try_get::<Option<i64>, _>("conversation")?.map(ConversationId),
+        conversation: row
+            .try_get::<Option<i64>, _>("conversation")?
+            .map(ConversationId),
         cursor: row.try_get("cursor")?,
         anchor: row.try_get("anchor")?,
         name: row.try_get("name")?,

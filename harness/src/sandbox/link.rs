@@ -65,7 +65,10 @@ impl Link {
             socket,
             daemon,
             allow_unisolated,
-            state: watch::Sender::new(State::Down { since: now(), error: "starting".into() }),
+            state: watch::Sender::new(State::Down {
+                since: now(),
+                error: "starting".into(),
+            }),
             client: Mutex::new(None),
             lost: Notify::new(),
         })
@@ -91,7 +94,11 @@ impl Link {
 
     /// A client of a reached daemon; the error says why there is none.
     pub fn client(&self) -> Result<SandboxClient<Channel>, String> {
-        let client = self.client.lock().expect("never poisoned: no panic while held").clone();
+        let client = self
+            .client
+            .lock()
+            .expect("never poisoned: no panic while held")
+            .clone();
         client.ok_or_else(|| match self.state() {
             State::Down { error, .. } => error,
             _ => "the sandbox is being reached".into(),
@@ -107,7 +114,9 @@ impl Link {
     pub async fn reached(&self) {
         let mut changes = self.state.subscribe();
         // The sender lives as long as `self`.
-        let _ = changes.wait_for(|state| !matches!(state, State::Down { .. })).await;
+        let _ = changes
+            .wait_for(|state| !matches!(state, State::Down { .. }))
+            .await;
     }
 
     /// Makes the link and keeps it, for ever. `open` lists the executions that
@@ -129,7 +138,10 @@ impl Link {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the sandbox is not reached");
-                    *self.client.lock().expect("never poisoned: no panic while held") = None;
+                    *self
+                        .client
+                        .lock()
+                        .expect("never poisoned: no panic while held") = None;
                     self.state.send_replace(State::Down { since, error });
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(2));
@@ -164,7 +176,9 @@ impl Link {
     }
 
     async fn reach(&self) -> Result<(SandboxClient<Channel>, StatusResponse), String> {
-        let channel = mooring_wire::uds::connect(&self.socket).await.map_err(|e| e.to_string())?;
+        let channel = mooring_wire::uds::connect(&self.socket)
+            .await
+            .map_err(|e| e.to_string())?;
         let mut client = SandboxClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -191,13 +205,22 @@ impl Link {
             .map(|known| known.id.clone())
             .collect();
         for id in &unwanted {
-            let kill =
-                SignalRequest { execution_id: id.clone(), signal: Some(Signal::Kill(true)) };
+            let kill = SignalRequest {
+                execution_id: id.clone(),
+                signal: Some(Signal::Kill(true)),
+            };
             let _ = client.signal(kill).await;
         }
         if !unwanted.is_empty() {
-            tracing::info!(count = unwanted.len(), "ended executions that no call waits for");
-            let _ = client.release(ReleaseRequest { execution_ids: unwanted }).await;
+            tracing::info!(
+                count = unwanted.len(),
+                "ended executions that no call waits for"
+            );
+            let _ = client
+                .release(ReleaseRequest {
+                    execution_ids: unwanted,
+                })
+                .await;
         }
     }
 
@@ -212,7 +235,10 @@ impl Link {
         let status = Arc::new(status);
         let mut probed = std::time::Instant::now();
         let state = self.judge(&mut client, status.clone(), targets).await;
-        *self.client.lock().expect("never poisoned: no panic while held") = Some(client.clone());
+        *self
+            .client
+            .lock()
+            .expect("never poisoned: no panic while held") = Some(client.clone());
         self.state.send_replace(state);
         loop {
             tokio::select! {
@@ -231,8 +257,14 @@ impl Link {
                 self.state.send_replace(state);
             }
         }
-        *self.client.lock().expect("never poisoned: no panic while held") = None;
-        self.state.send_replace(State::Down { since: now(), error: "the connection was lost".into() });
+        *self
+            .client
+            .lock()
+            .expect("never poisoned: no panic while held") = None;
+        self.state.send_replace(State::Down {
+            since: now(),
+            error: "the connection was lost".into(),
+        });
     }
 
     async fn judge(

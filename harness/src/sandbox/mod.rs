@@ -6,3 +6,15 @@ mod start;
 
 pub use link::{Link, State};
 pub use start::Daemon;
+
+/// Ends the daemon and all that runs in it.
+pub async fn stop(link: &Link) {
+    if let Ok(mut client) = link.client()
+        && let Err(status) = client.stop(mooring_wire::sandbox::StopRequest {}).await
+    {
+        tracing::warn!(
+            error = status.message(),
+            "the sandbox daemon did not take the stop"
+        );
+    }
+}

@@ -42,7 +42,9 @@ impl Targets {
     pub async fn probe(&self, daemon: &mut SandboxClient<Channel>) -> Proof {
         let mut targets = Vec::new();
         for listener in &self.listeners {
-            let Ok(address) = listener.local_addr() else { continue };
+            let Ok(address) = listener.local_addr() else {
+                continue;
+            };
             if TcpStream::connect(address).await.is_ok() {
                 // The connection itself is the proof; nothing is read.
                 let _ = listener.accept().await;
@@ -56,7 +58,10 @@ impl Targets {
         if targets.len() < 2 {
             return Proof::Unknown("fewer than two addresses of the harness are live".into());
         }
-        let request = ProbeRequest { targets, timeout_ms: 500 };
+        let request = ProbeRequest {
+            targets,
+            timeout_ms: 500,
+        };
         let answer = tokio::time::timeout(Duration::from_secs(10), daemon.probe(request)).await;
         match answer {
             Err(_) => Proof::Unknown("the sandbox did not answer the probe in 10 s".into()),
@@ -69,7 +74,11 @@ impl Targets {
                     .filter(|result| result.reached)
                     .map(|result| format!("{} ({})", result.name, result.detail))
                     .collect();
-                if reached.is_empty() { Proof::Denied } else { Proof::Reached(reached) }
+                if reached.is_empty() {
+                    Proof::Denied
+                } else {
+                    Proof::Reached(reached)
+                }
             }
         }
     }

@@ -22,7 +22,10 @@ impl Daemon {
     /// Starts it. That it serves is seen at its socket; the error is one for people.
     pub fn start(&self) -> Result<(), String> {
         let told = |error: std::io::Error| {
-            format!("the sandbox daemon ({}) does not start: {error}", self.program.display())
+            format!(
+                "the sandbox daemon ({}) does not start: {error}",
+                self.program.display()
+            )
         };
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -35,9 +38,11 @@ impl Daemon {
             .args(&self.arguments)
             // Nothing of the harness's environment reaches the sandbox.
             .env_clear()
-            .envs(["HOME", "PATH", "USER", "XDG_CACHE_HOME", "RUST_LOG"].into_iter().filter_map(
-                |name| std::env::var_os(name).map(|value| (name, value)),
-            ))
+            .envs(
+                ["HOME", "PATH", "USER", "XDG_CACHE_HOME", "RUST_LOG"]
+                    .into_iter()
+                    .filter_map(|name| std::env::var_os(name).map(|value| (name, value))),
+            )
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
@@ -56,6 +61,13 @@ impl Daemon {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let tail = &text[text.len().saturating_sub(2_000)..];
         let tail = String::from_utf8_lossy(tail);
-        tail.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        tail.lines()
+            .rev()
+            .take(5)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }

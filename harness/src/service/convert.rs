@@ -36,7 +36,11 @@ impl Convert<'_> {
             calls: view.calls.iter().map(call).collect(),
             chunks: view.chunks.iter().map(chunk).collect(),
             inbox: view.inbox.iter().map(submission).collect(),
-            approvals: view.approvals.iter().map(|approval| self.approval(approval)).collect(),
+            approvals: view
+                .approvals
+                .iter()
+                .map(|approval| self.approval(approval))
+                .collect(),
             model: view.model.clone(),
             grade: self.grade.clone(),
         }
@@ -50,11 +54,18 @@ impl Convert<'_> {
             submissions: change.submissions.iter().map(submission).collect(),
             run: change.run.as_ref().map(|run| match run {
                 Some(run) => self.run(run),
-                None => wire::Run { state: "idle".into(), ..wire::Run::default() },
+                None => wire::Run {
+                    state: "idle".into(),
+                    ..wire::Run::default()
+                },
             }),
             calls: change.calls.iter().map(call).collect(),
             chunks: change.chunks.iter().map(chunk).collect(),
-            approvals: change.approvals.iter().map(|approval| self.approval(approval)).collect(),
+            approvals: change
+                .approvals
+                .iter()
+                .map(|approval| self.approval(approval))
+                .collect(),
         }
     }
 
@@ -108,7 +119,11 @@ impl Convert<'_> {
             decision_reason: card.decision_reason,
             grade: card.grade,
             policy_digest: stored.policy_digest,
-            scope: approval.decision.as_ref().map(|d| d.scope.clone()).unwrap_or_default(),
+            scope: approval
+                .decision
+                .as_ref()
+                .map(|d| d.scope.clone())
+                .unwrap_or_default(),
             detail: card.detail,
         }
     }
@@ -133,7 +148,10 @@ fn read_out(message: &Message) -> String {
         Message::User { content }
         | Message::Assistant { content }
         | Message::ToolResult { content, .. } => {
-            let images = content.iter().filter(|part| matches!(part, Part::Image { .. })).count();
+            let images = content
+                .iter()
+                .filter(|part| matches!(part, Part::Image { .. }))
+                .count();
             match (plain(content), images) {
                 (text, 0) => text,
                 (text, images) if text.is_empty() => format!("[{images} images]"),
@@ -148,7 +166,11 @@ pub fn submission(submission: &Submission) -> wire::Submission {
     let (state, reason, detail) = state(&submission.state);
     wire::Submission {
         id: submission.id.0,
-        request_id: submission.request_id.as_ref().map(|id| id.0.clone()).unwrap_or_default(),
+        request_id: submission
+            .request_id
+            .as_ref()
+            .map(|id| id.0.clone())
+            .unwrap_or_default(),
         state: state.into(),
         reason,
         text: plain(&submission.content),
@@ -171,7 +193,11 @@ pub fn state(state: &SubmissionState) -> (&'static str, String, String) {
         SubmissionState::Done => ("done", String::new(), String::new()),
         SubmissionState::Unanswered { reason, detail } => {
             let word = serde_json::to_value(reason).unwrap_or_default();
-            ("unanswered", word.as_str().unwrap_or_default().to_owned(), detail.clone())
+            (
+                "unanswered",
+                word.as_str().unwrap_or_default().to_owned(),
+                detail.clone(),
+            )
         }
     }
 }

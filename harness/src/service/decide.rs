@@ -30,13 +30,18 @@ impl Service {
         &self,
         request: wire::ApprovalsRequest,
     ) -> Result<wire::ApprovalsResponse, Status> {
-        let conversation = (request.conversation != 0).then_some(ConversationId(request.conversation));
+        let conversation =
+            (request.conversation != 0).then_some(ConversationId(request.conversation));
         let which = if request.all || !request.id.is_empty() {
             Approvals::All
         } else {
             Approvals::Pending
         };
-        let found = self.engine.approvals(conversation, which).await.map_err(session)?;
+        let found = self
+            .engine
+            .approvals(conversation, which)
+            .await
+            .map_err(session)?;
         let convert = self.convert();
         let approvals = found
             .iter()
@@ -55,18 +60,25 @@ impl Service {
         let convert = self.convert();
         if approval.state != ApprovalState::Pending {
             let approval = Some(convert.approval(&approval));
-            return Ok(wire::DecideResponse { first: false, approval });
+            return Ok(wire::DecideResponse {
+                first: false,
+                approval,
+            });
         }
         let workspace = self.source.current();
-        may_decide(&actor, &approval, workspace.spec.approvals.requester_may_approve)
-            .map_err(|text| status(Code::Forbidden, text))?;
+        may_decide(
+            &actor,
+            &approval,
+            workspace.spec.approvals.requester_may_approve,
+        )
+        .map_err(|text| status(Code::Forbidden, text))?;
         let at = self.clock.now();
         let scope = request.scope();
         if scope == wire::Scope::Workspace {
             may(&actor, Act::GrantWorkspace).map_err(|text| status(Code::Forbidden, text))?;
         }
-        let wider = request.approve
-            && matches!(scope, wire::Scope::Conversation | wire::Scope::Workspace);
+        let wider =
+            request.approve && matches!(scope, wire::Scope::Conversation | wire::Scope::Workspace);
         let mut extra = Vec::new();
         if wider {
             let rule = self.rule_for(&approval).await?;
@@ -80,7 +92,11 @@ impl Service {
         let decision = Decision {
             approved: request.approve,
             by: actor.requester,
-            via: if request.via.is_empty() { "terminal".into() } else { request.via },
+            via: if request.via.is_empty() {
+                "terminal".into()
+            } else {
+                request.via
+            },
             reason: request.reason,
             scope: match scope {
                 wire::Scope::Conversation => "conversation",
@@ -101,7 +117,10 @@ impl Service {
             // Other calls that wait may be covered now.
             self.engine.policy_changed();
         }
-        Ok(wire::DecideResponse { first, approval: Some(convert.approval(&approval)) })
+        Ok(wire::DecideResponse {
+            first,
+            approval: Some(convert.approval(&approval)),
+        })
     }
 
     /// The rule that a wider scope would store: exactly what this call is.
@@ -115,27 +134,37 @@ impl Service {
         let workspace = self.source.current();
         let (facts, decision, known) = self.gate.consider(&workspace, &call).await;
         mooring_policy::propose_grant(&workspace.rules, &facts, &decision, &known).map_err(|why| {
-            status(Code::Invalid, format!("this can be approved only once: {why}"))
+            status(
+                Code::Invalid,
+                format!("this can be approved only once: {why}"),
+            )
         })
     }
 
     async fn find_approval(&self, id: &str) -> Result<Approval, Status> {
-        let all = self.engine.approvals(None, Approvals::All).await.map_err(session)?;
+        let all = self
+            .engine
+            .approvals(None, Approvals::All)
+            .await
+            .map_err(session)?;
         let mut found = all
             .into_iter()
             .filter(|approval| names(&self.books.approval_id(approval), id));
         match (found.next(), found.next()) {
             (Some(approval), None) => Ok(approval),
-            (Some(_), Some(_)) => {
-                Err(status(Code::Invalid, format!("{id:?} names more than one approval")))
-            }
+            (Some(_), Some(_)) => Err(status(
+                Code::Invalid,
+                format!("{id:?} names more than one approval"),
+            )),
             _ => Err(not_found(id)),
         }
     }
 
     /// Reads the grants from the file into the gate.
     pub(crate) async fn reload_grants(&self) -> Result<Vec<Grant>, Status> {
-        let grants = grant::list(self.engine.reader()).await.map_err(|error| storage(&error))?;
+        let grants = grant::list(self.engine.reader())
+            .await
+            .map_err(|error| storage(&error))?;
         self.gate.set_grants(grants.clone());
         Ok(grants)
     }
@@ -149,7 +178,9 @@ impl Service {
             .iter()
             .filter(|grant| {
                 request.conversation == 0
-                    || grant.conversation.is_none_or(|c| c.0 == request.conversation)
+                    || grant
+                        .conversation
+                        .is_none_or(|c| c.0 == request.conversation)
             })
             .map(shown)
             .collect();
@@ -162,28 +193,41 @@ impl Service {
         request: wire::RevokeGrantRequest,
     ) -> Result<wire::RevokeGrantResponse, Status> {
         may(&actor, Act::GrantWorkspace).map_err(|text| status(Code::Forbidden, text))?;
-        let statement =
-            grant::revoked(request.id, self.clock.now(), &actor.requester.to_string());
-        self.engine.commit("grant", vec![statement]).await.map_err(session)?;
+        let statement = grant::revoked(request.id, self.clock.now(), &actor.requester.to_string());
+        self.engine
+            .commit("grant", vec![statement])
+            .await
+            .map_err(session)?;
         let grants = self.reload_grants().await?;
-        let found = grants.iter().find(|grant| grant.id == request.id).ok_or_else(|| {
-            status(Code::NotFound, format!("there is no grant {}", request.id))
-        })?;
-        Ok(wire::RevokeGrantResponse { grant: Some(shown(found)) })
+        let found = grants
+            .iter()
+            .find(|grant| grant.id == request.id)
+            .ok_or_else(|| status(Code::NotFound, format!("there is no grant {}", request.id)))?;
+        Ok(wire::RevokeGrantResponse {
+            grant: Some(shown(found)),
+        })
     }
 
     pub(super) async fn audit(
         &self,
         request: wire::AuditRequest,
     ) -> Result<wire::AuditResponse, Status> {
-        let conversation = (request.conversation != 0).then_some(ConversationId(request.conversation));
-        let limit = if request.limit == 0 { 100 } else { request.limit.min(10_000) };
+        let conversation =
+            (request.conversation != 0).then_some(ConversationId(request.conversation));
+        let limit = if request.limit == 0 {
+            100
+        } else {
+            request.limit.min(10_000)
+        };
         let rows = audit::list(self.engine.reader(), conversation, request.after, limit)
             .await
             .map_err(|error| storage(&error))?;
         let rows = rows
             .into_iter()
-            .map(|row| wire::audit_response::Row { id: row.id, json: row.json.to_string() })
+            .map(|row| wire::audit_response::Row {
+                id: row.id,
+                json: row.json.to_string(),
+            })
             .collect();
         Ok(wire::AuditResponse { rows })
     }
@@ -195,7 +239,10 @@ fn names(id: &str, given: &str) -> bool {
 }
 
 fn not_found(id: &str) -> Status {
-    status(Code::NotFound, format!("there is no approval {id:?}; list them with `mooring approvals`"))
+    status(
+        Code::NotFound,
+        format!("there is no approval {id:?}; list them with `mooring approvals`"),
+    )
 }
 
 fn shown(grant: &Grant) -> wire::Grant {

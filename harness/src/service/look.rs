@@ -15,7 +15,11 @@ const PAGE: usize = 100;
 const MAX_PAGE: u32 = 1_000;
 
 fn page(asked: u32) -> usize {
-    if asked == 0 { PAGE } else { asked.min(MAX_PAGE) as usize }
+    if asked == 0 {
+        PAGE
+    } else {
+        asked.min(MAX_PAGE) as usize
+    }
 }
 
 impl Service {
@@ -31,7 +35,10 @@ impl Service {
             .await
             .map_err(session)?
             .ok_or_else(|| {
-                status(Code::NotFound, format!("there is no conversation {conversation}"))
+                status(
+                    Code::NotFound,
+                    format!("there is no conversation {conversation}"),
+                )
             })?;
         Ok(self.convert().view(&view))
     }
@@ -41,8 +48,11 @@ impl Service {
         request: wire::ConversationsRequest,
     ) -> Result<wire::ConversationsResponse, Status> {
         let before = (request.before != 0).then_some(ConversationId(request.before));
-        let found =
-            self.engine.conversations(page(request.limit), before).await.map_err(session)?;
+        let found = self
+            .engine
+            .conversations(page(request.limit), before)
+            .await
+            .map_err(session)?;
         let conversations = found
             .into_iter()
             .map(|one| wire::conversations_response::Conversation {
@@ -71,9 +81,12 @@ impl Service {
         let conversation = ConversationId(request.conversation);
         if request.request != 0 {
             let id = mooring_durable::id::TaskId(request.request);
-            let rebuilt = self.engine.request(id).await.map_err(session)?.ok_or_else(|| {
-                status(Code::NotFound, format!("there is no request {id}"))
-            })?;
+            let rebuilt = self
+                .engine
+                .request(id)
+                .await
+                .map_err(session)?
+                .ok_or_else(|| status(Code::NotFound, format!("there is no request {id}")))?;
             return Ok(wire::EntriesResponse {
                 request_json: rebuilt.json,
                 request_note: rebuilt.note,
@@ -83,8 +96,11 @@ impl Service {
         let limit = page(request.limit);
         let before = (request.before != 0).then_some(EntryId(request.before));
         // One more than asked tells whether there are older ones.
-        let mut found =
-            self.engine.entries(conversation, before, limit + 1).await.map_err(session)?;
+        let mut found = self
+            .engine
+            .entries(conversation, before, limit + 1)
+            .await
+            .map_err(session)?;
         let more = found.len() > limit;
         if more {
             found.remove(0);

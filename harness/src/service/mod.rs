@@ -68,7 +68,10 @@ pub struct Service {
 
 /// The storage answered in a way that callers can only wait out.
 fn storage(error: &sqlx::Error) -> Status {
-    status(Code::Corrupt, format!("the database does not answer: {error}"))
+    status(
+        Code::Corrupt,
+        format!("the database does not answer: {error}"),
+    )
 }
 
 /// An error of the engine, with its code.
@@ -99,7 +102,10 @@ impl Service {
                 },
             };
         }
-        let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+        let peer = request
+            .extensions()
+            .get::<UdsConnectInfo>()
+            .and_then(|info| info.peer_cred);
         Actor {
             requester: talk::local_person(peer.map(|cred| cred.uid())),
             // The socket lies in a folder of this user's alone.
@@ -112,14 +118,28 @@ impl Service {
         conversation: ConversationId,
         entries: usize,
     ) -> Result<ConversationView, Status> {
-        self.engine.view(conversation, entries, None).await.map_err(session)?.ok_or_else(|| {
-            status(Code::NotFound, format!("there is no conversation {conversation}"))
-        })
+        self.engine
+            .view(conversation, entries, None)
+            .await
+            .map_err(session)?
+            .ok_or_else(|| {
+                status(
+                    Code::NotFound,
+                    format!("there is no conversation {conversation}"),
+                )
+            })
     }
 
     fn convert(&self) -> convert::Convert<'_> {
-        let grade = self.link.status().map(|status| status.grade.clone()).unwrap_or_default();
-        convert::Convert { books: &self.books, grade }
+        let grade = self
+            .link
+            .status()
+            .map(|status| status.grade.clone())
+            .unwrap_or_default();
+        convert::Convert {
+            books: &self.books,
+            grade,
+        }
     }
 }
 
@@ -130,7 +150,9 @@ type Frames<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl wire::harness_server::Harness for Service {
     async fn submit(&self, request: Request<wire::SubmitRequest>) -> Answer<wire::SubmitResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.submit(actor, request.into_inner()).await.map(Response::new)
+        self.submit(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     type WatchStream = Frames<wire::WatchFrame>;
@@ -147,7 +169,9 @@ impl wire::harness_server::Harness for Service {
         &self,
         request: Request<wire::ConversationsRequest>,
     ) -> Answer<wire::ConversationsResponse> {
-        self.conversations(request.into_inner()).await.map(Response::new)
+        self.conversations(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn entries(
@@ -161,12 +185,16 @@ impl wire::harness_server::Harness for Service {
         &self,
         request: Request<wire::ApprovalsRequest>,
     ) -> Answer<wire::ApprovalsResponse> {
-        self.approvals(request.into_inner()).await.map(Response::new)
+        self.approvals(request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn decide(&self, request: Request<wire::DecideRequest>) -> Answer<wire::DecideResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.decide(actor, request.into_inner()).await.map(Response::new)
+        self.decide(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn grants(&self, request: Request<wire::GrantsRequest>) -> Answer<wire::GrantsResponse> {
@@ -178,7 +206,9 @@ impl wire::harness_server::Harness for Service {
         request: Request<wire::RevokeGrantRequest>,
     ) -> Answer<wire::RevokeGrantResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.revoke_grant(actor, request.into_inner()).await.map(Response::new)
+        self.revoke_grant(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn audit(&self, request: Request<wire::AuditRequest>) -> Answer<wire::AuditResponse> {
@@ -187,7 +217,9 @@ impl wire::harness_server::Harness for Service {
 
     async fn abort(&self, request: Request<wire::AbortRequest>) -> Answer<wire::AbortResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.abort(actor, request.into_inner()).await.map(Response::new)
+        self.abort(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn withdraw(
@@ -195,7 +227,9 @@ impl wire::harness_server::Harness for Service {
         request: Request<wire::WithdrawRequest>,
     ) -> Answer<wire::WithdrawResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.withdraw(actor, request.into_inner()).await.map(Response::new)
+        self.withdraw(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn usage(&self, request: Request<wire::UsageRequest>) -> Answer<wire::UsageResponse> {

@@ -8,7 +8,7 @@ use super::{Service, session, storage};
 use crate::{
     record::usage,
     sandbox::State,
-    workspace::Pending,
+    workspace::{Pending, default_workspace},
 };
 
 impl Service {
@@ -20,9 +20,16 @@ impl Service {
             self.source.reload(Some(&request.accept_workspace));
         }
         if !request.keys.is_empty() {
+            // The default Workspace takes the best model that there is a key for.
+            let best = default_workspace("", |name| self.keys.has(name))
+                .spec
+                .models;
+            self.source.adapt_default(|spec| spec.models = best);
             self.engine.models_changed();
         }
-        wire::ConfigureResponse { needed: self.missing_keys() }
+        wire::ConfigureResponse {
+            needed: self.missing_keys(),
+        }
     }
 
     /// Variables of keys that models of the Workspace take and that are not here.
@@ -90,7 +97,12 @@ impl Service {
             policy_digest: workspace.rules.digest().to_owned(),
             incarnation: self.engine.incarnation().0,
             generation: self.engine.generation(),
-            model: workspace.spec.models.first().map(|m| m.name.clone()).unwrap_or_default(),
+            model: workspace
+                .spec
+                .models
+                .first()
+                .map(|m| m.name.clone())
+                .unwrap_or_default(),
             sandbox: Some(sandbox),
             missing_keys: self.missing_keys(),
             running: self.engine.running() as u32,

@@ -55,7 +55,10 @@ impl Service {
             })
             .await
             .map_err(|error| match error {
-                SubmitError::Busy => status(Code::Busy, "a run is going; try again when it has ended, or steer it"),
+                SubmitError::Busy => status(
+                    Code::Busy,
+                    "a run is going; try again when it has ended, or steer it",
+                ),
                 SubmitError::OtherType(_) => status(Code::OtherType, error.to_string()),
                 SubmitError::Session(error) => session(error),
             })?;
@@ -76,7 +79,10 @@ impl Service {
     ) -> Result<ConversationId, Status> {
         if let Some(thread) = &request.thread {
             if thread.thread_id.is_empty() || thread.message_id.is_empty() {
-                return Err(status(Code::Invalid, "a thread needs thread_id and message_id"));
+                return Err(status(
+                    Code::Invalid,
+                    "a thread needs thread_id and message_id",
+                ));
             }
             // Key is the thread id alone. Two first messages of one thread are
             // taken one after the other, so that they find one conversation.
@@ -104,7 +110,10 @@ impl Service {
             // is admitted, so that the anchor of that input has a thread.
             let mut row = first;
             row.binds[2] = mooring_durable::ledger::Bind::Int(conversation.0);
-            self.engine.commit("thread", vec![row]).await.map_err(session)?;
+            self.engine
+                .commit("thread", vec![row])
+                .await
+                .map_err(session)?;
             return Ok(conversation);
         }
         match request.conversation {
@@ -127,12 +136,22 @@ impl Service {
         let conversation = ConversationId(request.conversation);
         let view = self.view_of(conversation, 0).await?;
         let own = view.run.as_ref().is_none_or(|run| {
-            run.requesters.iter().all(|requester| same(requester, &actor.requester))
+            run.requesters
+                .iter()
+                .all(|requester| same(requester, &actor.requester))
         });
         let act = if own { Act::StopOwn } else { Act::StopOthers };
         may(&actor, act).map_err(|text| status(Code::Forbidden, text))?;
-        let scope = if request.run_only { AbortScope::Run } else { AbortScope::Conversation };
-        let aborted = self.engine.abort(conversation, scope).await.map_err(session)?;
+        let scope = if request.run_only {
+            AbortScope::Run
+        } else {
+            AbortScope::Conversation
+        };
+        let aborted = self
+            .engine
+            .abort(conversation, scope)
+            .await
+            .map_err(session)?;
         Ok(wire::AbortResponse {
             was_running: aborted.was_running,
             withdrawn: aborted.withdrawn.iter().map(convert::submission).collect(),
@@ -151,9 +170,14 @@ impl Service {
             .await
             .map_err(session)?
             .ok_or_else(|| {
-                status(Code::NotFound, format!("there is no submission {}", request.submission))
+                status(
+                    Code::NotFound,
+                    format!("there is no submission {}", request.submission),
+                )
             })?;
-        Ok(wire::WithdrawResponse { submission: Some(convert::submission(&found)) })
+        Ok(wire::WithdrawResponse {
+            submission: Some(convert::submission(&found)),
+        })
     }
 }
 
@@ -178,11 +202,17 @@ fn content(request: &wire::SubmitRequest) -> Result<Vec<Part>, Status> {
         }
     }
     if bytes > MAX_INPUT {
-        let text = format!("an input has at most {} MiB; this one has {bytes} bytes", MAX_INPUT >> 20);
+        let text = format!(
+            "an input has at most {} MiB; this one has {bytes} bytes",
+            MAX_INPUT >> 20
+        );
         return Err(status(Code::Invalid, text));
     }
     if bytes == 0 {
-        return Err(status(Code::Invalid, "an input needs some text or an image"));
+        return Err(status(
+            Code::Invalid,
+            "an input needs some text or an image",
+        ));
     }
     Ok(content)
 }
@@ -190,7 +220,11 @@ fn content(request: &wire::SubmitRequest) -> Result<Vec<Part>, Status> {
 /// A conversation is called by the beginning of its first text.
 fn title(content: &[Part]) -> String {
     let text = crate::books::plain(content);
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    let line = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .trim();
     match line.char_indices().nth(60) {
         None => line.to_owned(),
         Some((cut, _)) => format!("{}…", &line[..cut]),

@@ -19,7 +19,9 @@ const ACK_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Service {
     pub(super) async fn threads(&self) -> Result<wire::ThreadsResponse, Status> {
-        let rows = thread::list(self.engine.reader()).await.map_err(|error| storage(&error))?;
+        let rows = thread::list(self.engine.reader())
+            .await
+            .map_err(|error| storage(&error))?;
         let rows = rows
             .into_iter()
             .map(|row| wire::threads_response::Row {
@@ -47,15 +49,30 @@ impl Service {
         } else if request.from.is_empty() {
             // A thread or channel that is new here starts at its present end.
             let channel = &request.channel_id;
-            statements.push(thread::made(&request.thread_id, channel, None, &request.to, ""));
+            statements.push(thread::made(
+                &request.thread_id,
+                channel,
+                None,
+                &request.to,
+                "",
+            ));
         } else {
-            statements.push(thread::advanced(&request.thread_id, &request.from, &request.to));
+            statements.push(thread::advanced(
+                &request.thread_id,
+                &request.from,
+                &request.to,
+            ));
         }
-        self.engine.commit("advance", statements).await.map_err(session)?;
+        self.engine
+            .commit("advance", statements)
+            .await
+            .map_err(session)?;
         let row = thread::find(self.engine.reader(), &request.thread_id)
             .await
             .map_err(|error| storage(&error))?;
-        Ok(wire::AdvanceResponse { cursor: row.map(|row| row.cursor).unwrap_or_default() })
+        Ok(wire::AdvanceResponse {
+            cursor: row.map(|row| row.cursor).unwrap_or_default(),
+        })
     }
 
     /// Rows as they come due, each committed as offered before it is given.
@@ -127,19 +144,28 @@ impl Service {
         let now = self.clock.now();
         let mut statements = Vec::new();
         if !request.undeliverable.is_empty() {
-            statements.push(outbox::undeliverable(&request.key, &request.undeliverable, now));
+            statements.push(outbox::undeliverable(
+                &request.key,
+                &request.undeliverable,
+                now,
+            ));
         } else if !request.retry.is_empty() {
             tracing::warn!(key = %request.key, reason = %request.retry, "not shown yet");
             let pause = Duration::from_secs(1 << attempts.min(8)).min(MAX_BACKOFF);
-            statements
-                .push(outbox::retried(&request.key, Millis(now.0 + pause.as_millis() as i64)));
+            statements.push(outbox::retried(
+                &request.key,
+                Millis(now.0 + pause.as_millis() as i64),
+            ));
         } else {
             statements.push(outbox::delivered(&request.key, &request.message_id, now));
             if kind == outbox::Kind::Anchor.word() {
                 statements.push(thread::anchored(conversation, &request.message_id));
             }
         }
-        self.engine.commit("ack", statements).await.map_err(session)?;
+        self.engine
+            .commit("ack", statements)
+            .await
+            .map_err(session)?;
         self.books.shown.notify_waiters();
         Ok(wire::AckResponse {})
     }

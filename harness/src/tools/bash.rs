@@ -76,7 +76,16 @@ impl Tool for Bash {
                 }),
                 command: text(&call.arguments, "command").to_owned(),
                 timeout_ms: timeout,
-                env: self.0.source.current().spec.sandbox.env.clone().into_iter().collect(),
+                env: self
+                    .0
+                    .source
+                    .current()
+                    .spec
+                    .sandbox
+                    .env
+                    .clone()
+                    .into_iter()
+                    .collect(),
                 state_id: bound(call, "state").to_owned(),
                 boot_id: bound(call, "boot").to_owned(),
                 ..ExecRequest::default()
@@ -87,9 +96,15 @@ impl Tool for Bash {
             Start::Fresh => 0,
             Start::Again { offset } => offset,
         };
-        let request = AttachRequest { execution_id: call.execution.clone(), offset };
-        let mut frames =
-            client.attach(request).await.map_err(|status| self.0.failure(&status))?.into_inner();
+        let request = AttachRequest {
+            execution_id: call.execution.clone(),
+            offset,
+        };
+        let mut frames = client
+            .attach(request)
+            .await
+            .map_err(|status| self.0.failure(&status))?
+            .into_inner();
         let mut cancelled = false;
         loop {
             let frame = tokio::select! {
@@ -110,7 +125,9 @@ impl Tool for Bash {
             match frame.and_then(|frame| frame.frame) {
                 None => {
                     self.0.link.lost();
-                    return Err(ToolFailure::Unreachable("the sandbox ended the stream".into()));
+                    return Err(ToolFailure::Unreachable(
+                        "the sandbox ended the stream".into(),
+                    ));
                 }
                 Some(Frame::Running(_)) => {}
                 Some(Frame::Output(piece)) => {
@@ -164,7 +181,11 @@ fn result(outcome: &Outcome, seen: u64) -> ToolResult {
         End::Failed | End::Unspecified => format!("could not be started: {}", outcome.message),
     };
     ToolResult {
-        content: if ended.is_empty() { Vec::new() } else { vec![Part::text(ended)] },
+        content: if ended.is_empty() {
+            Vec::new()
+        } else {
+            vec![Part::text(ended)]
+        },
         is_error: !(outcome.end() == End::Exited && outcome.code == 0),
         terminate: false,
         data: json!({
@@ -188,7 +209,13 @@ mod tests {
             (End::Exited, 0, 5, "", false),
             (End::Exited, 2, 5, "exit status 2", true),
             (End::Signaled, 9, 0, "ended by signal 9", true),
-            (End::TimedOut, 0, 0, "ended after its time limit (1.5 s)", true),
+            (
+                End::TimedOut,
+                0,
+                0,
+                "ended after its time limit (1.5 s)",
+                true,
+            ),
         ] {
             let outcome = Outcome {
                 end: end.into(),

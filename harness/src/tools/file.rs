@@ -16,7 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Hands, bound, decided_path, declare, done, failed, object, text};
 
 fn execution(call: &Call) -> Option<Execution> {
-    Some(Execution { id: call.execution.clone(), args_hash: call.arguments_hash.0.clone() })
+    Some(Execution {
+        id: call.execution.clone(),
+        args_hash: call.arguments_hash.0.clone(),
+    })
 }
 
 fn told(outcome: FileOutcome, path: &str) -> Result<ToolEnd, ToolFailure> {
@@ -71,7 +74,11 @@ impl Tool for Write {
     }
 
     fn summary(&self, arguments: &Value) -> String {
-        format!("{} ({} bytes)", text(arguments, "path"), text(arguments, "content").len())
+        format!(
+            "{} ({} bytes)",
+            text(arguments, "path"),
+            text(arguments, "content").len()
+        )
     }
 
     async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
@@ -92,9 +99,15 @@ impl Tool for Write {
         let request = WriteRequest {
             execution: execution(call),
             path: decided_path(call)?,
-            content: text(&call.arguments, "content").to_owned().into_bytes().into(),
+            content: text(&call.arguments, "content")
+                .to_owned()
+                .into_bytes()
+                .into(),
         };
-        let outcome = client.write(request).await.map_err(|status| self.0.failure(&status))?;
+        let outcome = client
+            .write(request)
+            .await
+            .map_err(|status| self.0.failure(&status))?;
         told(outcome.into_inner(), text(&call.arguments, "path"))
     }
 
@@ -153,10 +166,17 @@ impl Tool for Edit {
             replacements: vec![Replacement {
                 old: text(&call.arguments, "old").to_owned(),
                 new: text(&call.arguments, "new").to_owned(),
-                all: call.arguments.get("all").and_then(Value::as_bool).unwrap_or_default(),
+                all: call
+                    .arguments
+                    .get("all")
+                    .and_then(Value::as_bool)
+                    .unwrap_or_default(),
             }],
         };
-        let outcome = client.edit(request).await.map_err(|status| self.0.failure(&status))?;
+        let outcome = client
+            .edit(request)
+            .await
+            .map_err(|status| self.0.failure(&status))?;
         told(outcome.into_inner(), text(&call.arguments, "path"))
     }
 

@@ -85,7 +85,10 @@ impl Tool for Read {
                 if shown.is_empty() {
                     shown = "(an empty file)".into();
                 }
-                done(shown, json!({ "sha256": response.sha256, "size": response.size }))
+                done(
+                    shown,
+                    json!({ "sha256": response.sha256, "size": response.size }),
+                )
             }
             Some(Content::Image(image)) => Ok(ToolEnd::Completed(ToolResult {
                 content: vec![Part::Image {
@@ -132,7 +135,10 @@ impl Hands {
         match self.client()?.search(request).await {
             Ok(response) => {
                 let found = response.into_inner();
-                done(shown(&found), json!({ "matches": found.matches.len(), "cut": found.cut }))
+                done(
+                    shown(&found),
+                    json!({ "matches": found.matches.len(), "cut": found.cut }),
+                )
             }
             Err(status) => self.unreachable_or_told(&status),
         }
@@ -159,7 +165,8 @@ fn shown(found: &SearchResponse) -> String {
 
 fn path_or_project(mut arguments: Value) -> Value {
     if let Some(map) = arguments.as_object_mut() {
-        map.entry("path").or_insert_with(|| Value::String(".".into()));
+        map.entry("path")
+            .or_insert_with(|| Value::String(".".into()));
     }
     arguments
 }
@@ -187,7 +194,11 @@ impl Tool for Grep {
     }
 
     fn summary(&self, arguments: &Value) -> String {
-        format!("{} in {}", text(arguments, "pattern"), text(arguments, "path"))
+        format!(
+            "{} in {}",
+            text(arguments, "pattern"),
+            text(arguments, "path")
+        )
     }
 
     async fn prepare(&self, arguments: Value) -> Result<Value, String> {
@@ -205,7 +216,12 @@ impl Tool for Grep {
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        self.0.search(call, What::Regex(text(&call.arguments, "pattern").to_owned())).await
+        self.0
+            .search(
+                call,
+                What::Regex(text(&call.arguments, "pattern").to_owned()),
+            )
+            .await
     }
 }
 
@@ -247,7 +263,9 @@ impl Tool for Find {
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        self.0.search(call, What::Glob(text(&call.arguments, "glob").to_owned())).await
+        self.0
+            .search(call, What::Glob(text(&call.arguments, "glob").to_owned()))
+            .await
     }
 }
 
@@ -288,7 +306,10 @@ impl Tool for Ls {
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        let request = ListRequest { path: decided_path(call)?, limit: LIST_LIMIT };
+        let request = ListRequest {
+            path: decided_path(call)?,
+            limit: LIST_LIMIT,
+        };
         let listed = match self.0.client()?.list(request).await {
             Ok(response) => response.into_inner(),
             Err(status) => return self.0.unreachable_or_told(&status),

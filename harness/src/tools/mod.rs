@@ -14,7 +14,9 @@ use mooring_durable::{
     message::{Part, ToolSchema},
     tool::{Call, Replay, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult, Toolbox},
 };
-use mooring_wire::sandbox::{ReleaseRequest, SignalRequest, sandbox_client::SandboxClient, signal_request::Signal};
+use mooring_wire::sandbox::{
+    ReleaseRequest, SignalRequest, sandbox_client::SandboxClient, signal_request::Signal,
+};
 use serde_json::{Value, json};
 use tonic::{Code, Status, transport::Channel};
 
@@ -37,12 +39,19 @@ pub struct Hands {
 impl Hands {
     /// Hands for one harness.
     pub fn new(link: Arc<Link>, source: Arc<Source>) -> Arc<Hands> {
-        Arc::new(Hands { link, source, decided: Mutex::default() })
+        Arc::new(Hands {
+            link,
+            source,
+            decided: Mutex::default(),
+        })
     }
 
     /// The gate has decided `task` on this canonical path.
     pub fn decided_on(&self, task: TaskId, canonical: String) {
-        let mut decided = self.decided.lock().expect("never poisoned: no panic while held");
+        let mut decided = self
+            .decided
+            .lock()
+            .expect("never poisoned: no panic while held");
         // Calls that were denied or aborted leave theirs behind; they are few,
         // and ids ascend, so that the oldest are the stale ones.
         if decided.len() >= 1_000 {
@@ -67,8 +76,11 @@ impl Hands {
             State::Refused { reason, .. } => return Err(ToolFailure::Failed(reason)),
             State::Down { error, .. } => return Err(ToolFailure::Unreachable(error)),
         };
-        let path =
-            self.decided.lock().expect("never poisoned: no panic while held").remove(&call.task);
+        let path = self
+            .decided
+            .lock()
+            .expect("never poisoned: no panic while held")
+            .remove(&call.task);
         Ok(json!({ "state": status.state_id, "boot": status.boot_id, "path": path }))
     }
 
@@ -84,8 +96,13 @@ impl Hands {
     }
 
     async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
-        let request = ReleaseRequest { execution_ids: vec![call.execution.clone()] };
-        self.client()?.release(request).await.map_err(|status| self.failure(&status))?;
+        let request = ReleaseRequest {
+            execution_ids: vec![call.execution.clone()],
+        };
+        self.client()?
+            .release(request)
+            .await
+            .map_err(|status| self.failure(&status))?;
         Ok(())
     }
 
@@ -94,18 +111,27 @@ impl Hands {
             execution_id: call.execution.clone(),
             signal: Some(Signal::Kill(true)),
         };
-        self.client()?.signal(request).await.map_err(|status| self.failure(&status))?;
+        self.client()?
+            .signal(request)
+            .await
+            .map_err(|status| self.failure(&status))?;
         self.release(call).await
     }
 }
 
 /// The text argument `name`.
 pub(crate) fn text<'a>(arguments: &'a Value, name: &str) -> &'a str {
-    arguments.get(name).and_then(Value::as_str).unwrap_or_default()
+    arguments
+        .get(name)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 fn number(arguments: &Value, name: &str) -> u64 {
-    arguments.get(name).and_then(Value::as_u64).unwrap_or_default()
+    arguments
+        .get(name)
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
 }
 
 fn bound<'a>(call: &'a Call, name: &str) -> &'a str {
@@ -115,7 +141,9 @@ fn bound<'a>(call: &'a Call, name: &str) -> &'a str {
 /// The canonical path on which the gate decided.
 fn decided_path(call: &Call) -> Result<String, ToolFailure> {
     match bound(call, "path") {
-        "" => Err(ToolFailure::Failed("no canonical path was decided for this call".into())),
+        "" => Err(ToolFailure::Failed(
+            "no canonical path was decided for this call".into(),
+        )),
         path => Ok(path.to_owned()),
     }
 }
@@ -140,7 +168,11 @@ fn failed(text: impl Into<String>) -> Result<ToolEnd, ToolFailure> {
 
 fn declare(name: &str, description: &str, replay: Replay, parameters: Value) -> ToolDeclaration {
     ToolDeclaration {
-        schema: ToolSchema { name: name.into(), description: description.into(), parameters },
+        schema: ToolSchema {
+            name: name.into(),
+            description: description.into(),
+            parameters,
+        },
         replay,
         sequential: false,
     }
@@ -185,7 +217,11 @@ impl Toolbox for BuiltIn {
         let workspace = self.source.current();
         self.tools
             .iter()
-            .filter(|tool| workspace.rules.tool_visible(&tool.declaration().schema.name))
+            .filter(|tool| {
+                workspace
+                    .rules
+                    .tool_visible(&tool.declaration().schema.name)
+            })
             .cloned()
             .collect()
     }

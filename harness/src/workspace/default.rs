@@ -40,7 +40,10 @@ pub fn default_workspace(name: &str, keys: impl Fn(&str) -> bool) -> Workspace {
             external_directory: Some(Verdict::Allow),
             ..Policy::default()
         },
-        approvals: Approvals { timeout: "never".into(), requester_may_approve: true },
+        approvals: Approvals {
+            timeout: "never".into(),
+            requester_may_approve: true,
+        },
         sandbox: SandboxSpec::default(),
         ..WorkspaceSpec::default()
     };
@@ -83,7 +86,11 @@ fn object_name(name: &str) -> String {
         }
     }
     let out = out.trim_end_matches('-');
-    if out.is_empty() { "project".into() } else { out.into() }
+    if out.is_empty() {
+        "project".into()
+    } else {
+        out.into()
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,11 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
     }
     let external = |spec: &WorkspaceSpec| spec.policy.external_directory.unwrap_or(Verdict::Deny);
     if external(new) < external(old) {
-        lines.push(format!("externalDirectory: {} becomes {}", external(old), external(new)));
+        lines.push(format!(
+            "externalDirectory: {} becomes {}",
+            external(old),
+            external(new)
+        ));
     }
     if new.approvals.requester_may_approve && !old.approvals.requester_may_approve {
         lines.push("approvals.requesterMayApprove becomes true".into());
@@ -53,8 +57,14 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
                 && m.api_key_env == model.api_key_env
         });
         if !known {
-            let target = model.endpoint.as_deref().unwrap_or("its provider's own address");
-            lines.push(format!("models: requests of {:?} go to {target}", model.name));
+            let target = model
+                .endpoint
+                .as_deref()
+                .unwrap_or("its provider's own address");
+            lines.push(format!(
+                "models: requests of {:?} go to {target}",
+                model.name
+            ));
         }
     }
     if new.members != old.members {
@@ -87,9 +97,18 @@ mod tests {
         let ask = with_bash(&[("git push*", Verdict::Ask)]);
         let allow = with_bash(&[("git push*", Verdict::Allow)]);
         let none = with_bash(&[]);
-        assert_eq!(loosened(&ask, &allow), ["bash \"git push*\": ask becomes allow"]);
-        assert_eq!(loosened(&ask, &none), ["bash \"git push*\": ask is removed"]);
-        assert_eq!(loosened(&none, &allow), ["bash \"git push*\": allow is new"]);
+        assert_eq!(
+            loosened(&ask, &allow),
+            ["bash \"git push*\": ask becomes allow"]
+        );
+        assert_eq!(
+            loosened(&ask, &none),
+            ["bash \"git push*\": ask is removed"]
+        );
+        assert_eq!(
+            loosened(&none, &allow),
+            ["bash \"git push*\": allow is new"]
+        );
         assert!(loosened(&allow, &ask).is_empty());
         assert!(loosened(&allow, &allow).is_empty());
     }
@@ -97,7 +116,10 @@ mod tests {
     #[test]
     fn changed_instructions_permit_nothing() {
         let old = WorkspaceSpec::default();
-        let new = WorkspaceSpec { instructions: "Be brief.".into(), ..WorkspaceSpec::default() };
+        let new = WorkspaceSpec {
+            instructions: "Be brief.".into(),
+            ..WorkspaceSpec::default()
+        };
         assert!(loosened(&old, &new).is_empty());
     }
 }

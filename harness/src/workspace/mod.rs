@@ -34,7 +34,10 @@ impl Loaded {
     fn new(workspace: Workspace) -> Loaded {
         let json = serde_json::to_vec(&workspace.spec).expect("a spec is always JSON");
         Loaded {
-            name: workspace.metadata.name.unwrap_or_else(|| "workspace".into()),
+            name: workspace
+                .metadata
+                .name
+                .unwrap_or_else(|| "workspace".into()),
             rules: Rules::new(&workspace.spec.policy),
             digest: mooring_durable::id::Hash::of(&json).0,
             spec: workspace.spec,
@@ -43,7 +46,9 @@ impl Loaded {
 
     /// How long an approval stays open; `None` is for ever.
     pub fn approval_timeout(&self) -> Option<std::time::Duration> {
-        mooring_crds::duration::duration(&self.spec.approvals.timeout).ok().flatten()
+        mooring_crds::duration::duration(&self.spec.approvals.timeout)
+            .ok()
+            .flatten()
     }
 }
 
@@ -101,7 +106,10 @@ impl Source {
 
     /// Whether a newer version waits.
     pub fn pending(&self) -> Pending {
-        self.pending.read().expect("never poisoned: no panic while held").clone()
+        self.pending
+            .read()
+            .expect("never poisoned: no panic while held")
+            .clone()
     }
 
     /// Reads the file again. A version that permits no more than the one in use
@@ -121,11 +129,17 @@ impl Source {
                     self.current.send_replace(Arc::new(new));
                     Pending::None
                 } else {
-                    Pending::NeedsYes { digest: new.digest, lines }
+                    Pending::NeedsYes {
+                        digest: new.digest,
+                        lines,
+                    }
                 }
             }
         };
-        let mut slot = self.pending.write().expect("never poisoned: no panic while held");
+        let mut slot = self
+            .pending
+            .write()
+            .expect("never poisoned: no panic while held");
         if *slot != pending {
             if let Pending::Wrong(error) = &pending {
                 tracing::warn!(%error, "the changed Workspace is wrong; the last good one stays in use");
@@ -151,9 +165,13 @@ impl Source {
     /// Reads the file again whenever it has changed, for ever. Looks once a
     /// second: editors replace files in ways that change notices miss.
     pub async fn follow(&self) {
-        let Some(path) = &self.path else { return std::future::pending().await };
+        let Some(path) = &self.path else {
+            return std::future::pending().await;
+        };
         let seen = |path: &PathBuf| {
-            std::fs::metadata(path).ok().map(|m| (m.modified().ok(), m.len()))
+            std::fs::metadata(path)
+                .ok()
+                .map(|m| (m.modified().ok(), m.len()))
         };
         let mut last = seen(path);
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));

@@ -1,0 +1,4 @@
+//! Harness and sandbox as programs of their own, as a newcomer runs them.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod stories;
