@@ -50,7 +50,10 @@ pub fn usd_micros(text: &str) -> Result<i64, String> {
     }
     let whole: i64 = whole.parse().map_err(|_| wrong())?;
     let fraction: i64 = format!("{fraction:0<6}").parse().map_err(|_| wrong())?;
-    whole.checked_mul(1_000_000).and_then(|w| w.checked_add(fraction)).ok_or_else(wrong)
+    whole
+        .checked_mul(1_000_000)
+        .and_then(|w| w.checked_add(fraction))
+        .ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -59,7 +62,13 @@ mod tests {
 
     #[test]
     fn durations_are_read_and_others_refused() {
-        for (text, seconds) in [("90s", 90), ("30m", 1800), ("4h", 14_400), ("1d", 86_400), ("1h30m", 5400)] {
+        for (text, seconds) in [
+            ("90s", 90),
+            ("30m", 1800),
+            ("4h", 14_400),
+            ("1d", 86_400),
+            ("1h30m", 5400),
+        ] {
             assert_eq!(duration(text), Ok(Some(Duration::from_secs(seconds))));
         }
         assert_eq!(duration("never"), Ok(None));

@@ -1,16 +1,33 @@
-//! The `Workspace` type of Mooring: what a platform team writes.
+//! The `Workspace` and `Approval` types of Mooring: what a platform team writes,
+//! and what people decide.
 //!
-//! The same type is read from a YAML file by `mooring dev` and from the API
+//! The same `Workspace` is read from a YAML file by `mooring dev` and from the API
 //! server in a cluster. A field is here only when its feature is built.
 
+// Every printer column of kube's derive has a name and a type.
+#![allow(clippy::duplicated_attributes)]
+
+pub mod approval;
+pub mod cluster;
 pub mod duration;
 pub mod policy;
 pub mod read;
+pub mod render;
+pub mod schema;
+pub mod status;
 pub mod validate;
 pub mod workspace;
 
+pub use approval::{
+    Approval, ApprovalDecision, ApprovalPhase, ApprovalRequest, ApprovalSpec, ApprovalStatus,
+    Decider, DeciderKind, DecisionScope, DecisionVerdict, Requester, WorkspaceRef,
+};
+pub use cluster::{AccessMode, DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 pub use policy::{Policy, PolicyTest, Verdict};
 pub use read::{ReadError, read_workspace};
+pub use render::{GeneratedFile, generated_files};
+pub use schema::{APPROVAL_RULES, Rule, WORKSPACE_RULES, approval_crd, workspace_crd};
+pub use status::{Phase, WorkspaceStatus, condition};
 pub use validate::{Problem, validate};
 pub use workspace::{
     Approvals, Budgets, Member, ModelSpec, PerRunBudget, Price, Provider, Repo, Role, SandboxSpec,

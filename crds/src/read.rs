@@ -34,6 +34,9 @@ pub fn read_workspace(text: &str, source_name: &str) -> Result<Workspace, ReadEr
     if problems.is_empty() {
         Ok(workspace)
     } else {
-        Err(ReadError::Invalid { source_name: source_name.to_owned(), problems })
+        Err(ReadError::Invalid {
+            source_name: source_name.to_owned(),
+            problems,
+        })
     }
 }

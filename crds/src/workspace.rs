@@ -6,19 +6,42 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 use crate::policy::Policy;
+use crate::status::WorkspaceStatus;
 
 /// What a platform team wants of one workspace.
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "mooring.dev",
     version = "v1alpha1",
     kind = "Workspace",
     namespaced,
     shortname = "ws",
-    category = "mooring"
+    category = "mooring",
+    status = "WorkspaceStatus",
+    doc = "A project, its agent, the people who may talk to it and the rules it keeps to.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "Model", type_ = "string", json_path = ".spec.models[0].name"),
+    printcolumn(
+        name = "Pending",
+        type_ = "integer",
+        json_path = ".status.pendingApprovals"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkspaceSpec {
@@ -42,6 +65,14 @@ pub struct WorkspaceSpec {
     pub budgets: Budgets,
     /// Where commands run.
     pub sandbox: SandboxSpec,
+    /// The pod that holds conversations and credentials, in a cluster.
+    pub harness: HarnessSpec,
+    /// Whether its pods run, in a cluster.
+    #[serde(skip_serializing_if = "RunState::is_default")]
+    pub run_state: RunState,
+    /// What happens to its volumes when it is deleted, in a cluster.
+    #[serde(skip_serializing_if = "DeletionPolicy::is_default")]
+    pub deletion_policy: DeletionPolicy,
 }
 
 /// A git repository.
@@ -191,7 +222,10 @@ pub struct Approvals {
 
 impl Default for Approvals {
     fn default() -> Self {
-        Approvals { timeout: "4h".into(), requester_may_approve: false }
+        Approvals {
+            timeout: "4h".into(),
+            requester_may_approve: false,
+        }
     }
 }
 
@@ -237,4 +271,16 @@ pub struct SandboxSpec {
     /// Bytes of output kept whole for one command (64 MiB when absent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
+    /// Image of its pod, in a cluster; the installation's default when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// CPU and memory of its pod, in a cluster.
+    #[serde(skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
+    /// The volume of the project, in a cluster.
+    #[serde(skip_serializing_if = "Storage::is_empty")]
+    pub storage: Storage,
+    /// Runtime class of its pod (gVisor, Kata), in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
 }

@@ -1,0 +1,405 @@
+//! The CRDs: the schemas that the types derive, completed by what a type cannot
+//! say: rules with messages, bounds, and how lists merge.
+//!
+//! A path names a place in the schema: `spec.models[]` is each item of a list,
+//! `spec.sandbox.env{}` each value of a map, and the empty path the object itself.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::{Approval, Workspace};
+
+/// A rule in CEL at one place of a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it stands.
+    pub path: &'static str,
+    /// The expression over `self` and, for changes, `oldSelf`.
+    pub rule: &'static str,
+    /// What whoever broke it is told: what would be right.
+    pub message: &'static str,
+}
+
+const fn rule(path: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule {
+        path,
+        rule,
+        message,
+    }
+}
+
+/// One or more numbers with their units, as in `1h30m`.
+const DURATION: &str = "self.matches('^([1-9][0-9]{0,5}(s|m|h|d))+$')";
+/// Kubernetes' own notion of a size, whole and above nothing.
+const SIZE: &str = "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))";
+/// A size may be said for the first time or grow.
+const GROWS: &str =
+    "!isQuantity(self) || !isQuantity(oldSelf) || quantity(self).compareTo(quantity(oldSelf)) >= 0";
+
+/// The rules of a Workspace.
+pub const WORKSPACE_RULES: &[Rule] = &[
+    rule(
+        "",
+        "size(self.metadata.name) <= 40",
+        "a Workspace's name has at most 40 characters, since the names of its pods and Secrets are made from it",
+    ),
+    rule(
+        "spec",
+        "!has(oldSelf.repo) || (has(self.repo) && self.repo.url == oldSelf.repo.url)",
+        "spec.repo.url cannot change, since the volumes hold that repository; make a new Workspace",
+    ),
+    rule(
+        "spec.repo",
+        "self.url.matches('^https://[^@/ ]+/[^ ]+$')",
+        "url has to be an https address without a user name; credentials are never part of it",
+    ),
+    rule(
+        "spec.models[]",
+        "self.provider == 'rehearsal' || (has(self.model) && size(self.model) > 0)",
+        "model is needed: the provider's name of it",
+    ),
+    rule(
+        "spec.models[].endpoint",
+        "self.matches('^https?://[^ ]+$')",
+        "endpoint has to be an http or https address",
+    ),
+    rule(
+        "spec.members[]",
+        "has(self.discordUserId) != has(self.discordRoleId)",
+        "a member is either a discordUserId or a discordRoleId",
+    ),
+    rule(
+        "spec.members[]",
+        "!has(self.kubernetesUser) || has(self.discordUserId)",
+        "kubernetesUser names one person, so it stands beside a discordUserId",
+    ),
+    rule(
+        "spec.policy.tests[]",
+        "[has(self.tool), has(self.bash), has(self.path)].filter(x, x).size() == 1",
+        "a policy test has exactly one of tool, bash and path",
+    ),
+    rule(
+        "spec.approvals.timeout",
+        "self == 'never' || self.matches('^([1-9][0-9]{0,5}(s|m|h|d))+$')",
+        "timeout has to be a duration such as 4h or 30m, or never",
+    ),
+    rule(
+        "spec.budgets.perRun.costUsd",
+        "self.matches('^[0-9]{1,9}([.][0-9]{1,6})?$')",
+        "costUsd has to be a decimal number in quotes, such as \"2.50\"",
+    ),
+    rule(
+        "spec.budgets.perRun.wallTime",
+        DURATION,
+        "wallTime has to be a duration such as 30m or 2h",
+    ),
+    rule(
+        "spec.sandbox.storage.size",
+        SIZE,
+        "size has to be a quantity such as 10Gi",
+    ),
+    rule("spec.sandbox.storage.size", GROWS, "a volume can only grow"),
+    rule(
+        "spec.sandbox.storage",
+        "has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
+        "storageClassName cannot change, since the volume exists",
+    ),
+    rule(
+        "spec.sandbox.storage",
+        "has(self.accessMode) == has(oldSelf.accessMode) && (!has(self.accessMode) || self.accessMode == oldSelf.accessMode)",
+        "accessMode cannot change, since the volume exists",
+    ),
+    rule(
+        "spec.harness.storage.size",
+        SIZE,
+        "size has to be a quantity such as 2Gi",
+    ),
+    rule("spec.harness.storage.size", GROWS, "a volume can only grow"),
+    rule(
+        "spec.harness.storage",
+        "has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
+        "storageClassName cannot change, since the volume exists",
+    ),
+    rule(
+        "spec.harness.storage",
+        "has(self.accessMode) == has(oldSelf.accessMode) && (!has(self.accessMode) || self.accessMode == oldSelf.accessMode)",
+        "accessMode cannot change, since the volume exists",
+    ),
+    rule(
+        "spec.sandbox.resources.requests{}",
+        "isQuantity(self)",
+        "a request has to be a quantity such as 500m or 1Gi",
+    ),
+    rule(
+        "spec.sandbox.resources.limits{}",
+        "isQuantity(self)",
+        "a limit has to be a quantity such as 500m or 1Gi",
+    ),
+    rule(
+        "spec.harness.resources.requests{}",
+        "isQuantity(self)",
+        "a request has to be a quantity such as 500m or 1Gi",
+    ),
+    rule(
+        "spec.harness.resources.limits{}",
+        "isQuantity(self)",
+        "a limit has to be a quantity such as 500m or 1Gi",
+    ),
+];
+
+/// The rules of an Approval.
+pub const APPROVAL_RULES: &[Rule] = &[
+    rule(
+        "spec.request",
+        "self == oldSelf",
+        "a request cannot change: it is what people decide about",
+    ),
+    rule(
+        "spec",
+        "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
+        "this approval was decided already; a decision is written once",
+    ),
+    rule(
+        "status",
+        "!has(oldSelf.phase) || oldSelf.phase == 'Pending' || (has(self.phase) && self.phase == oldSelf.phase)",
+        "the phase is final",
+    ),
+];
+
+/// Bounds and merge keys of a Workspace's schema.
+fn workspace_bounds() -> Vec<(&'static str, Value)> {
+    let map_by = |key: &str, max: u32| json!({"maxItems": max, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]});
+    let table = json!({"maxProperties": 500});
+    vec![
+        ("spec", json!({"required": ["models"]})),
+        ("spec.repo.url", json!({"maxLength": 2048})),
+        ("spec.repo.ref", json!({"maxLength": 255})),
+        ("spec.models", {
+            let mut models = map_by("name", 32);
+            models["minItems"] = json!(1);
+            models
+        }),
+        (
+            "spec.models[].name",
+            json!({"minLength": 1, "maxLength": 64}),
+        ),
+        ("spec.models[].model", json!({"maxLength": 256})),
+        ("spec.models[].endpoint", json!({"maxLength": 2048})),
+        ("spec.models[].apiKeyEnv", json!({"maxLength": 128})),
+        (
+            "spec.models[].apiKeySecretRef.name",
+            json!({"minLength": 1, "maxLength": 253}),
+        ),
+        (
+            "spec.models[].apiKeySecretRef.key",
+            json!({"minLength": 1, "maxLength": 253}),
+        ),
+        ("spec.instructions", json!({"maxLength": 65536})),
+        (
+            "spec.members",
+            json!({"maxItems": 500, "x-kubernetes-list-type": "atomic"}),
+        ),
+        (
+            "spec.members[].discordRoleId",
+            json!({"pattern": "^[0-9]{1,20}$"}),
+        ),
+        (
+            "spec.members[].discordUserId",
+            json!({"pattern": "^[0-9]{1,20}$"}),
+        ),
+        (
+            "spec.members[].kubernetesUser",
+            json!({"minLength": 1, "maxLength": 256}),
+        ),
+        ("spec.policy.tool", table.clone()),
+        ("spec.policy.bash", table.clone()),
+        ("spec.policy.path", table),
+        (
+            "spec.policy.tests",
+            json!({"maxItems": 500, "x-kubernetes-list-type": "atomic"}),
+        ),
+        ("spec.policy.tests[].tool", json!({"maxLength": 256})),
+        ("spec.policy.tests[].bash", json!({"maxLength": 16384})),
+        ("spec.policy.tests[].path", json!({"maxLength": 4096})),
+        ("spec.approvals.timeout", json!({"maxLength": 32})),
+        ("spec.budgets.perRun.costUsd", json!({"maxLength": 32})),
+        ("spec.budgets.perRun.wallTime", json!({"maxLength": 32})),
+        ("spec.sandbox.env", json!({"maxProperties": 200})),
+        ("spec.sandbox.env{}", json!({"maxLength": 32768})),
+        (
+            "spec.sandbox.readOnly",
+            json!({"maxItems": 100, "x-kubernetes-list-type": "atomic"}),
+        ),
+        (
+            "spec.sandbox.image",
+            json!({"minLength": 1, "maxLength": 1024}),
+        ),
+        (
+            "spec.sandbox.runtimeClassName",
+            json!({"minLength": 1, "maxLength": 253}),
+        ),
+        ("spec.sandbox.storage.size", json!({"maxLength": 32})),
+        (
+            "spec.sandbox.storage.storageClassName",
+            json!({"maxLength": 253}),
+        ),
+        (
+            "spec.sandbox.resources.requests",
+            json!({"maxProperties": 10}),
+        ),
+        (
+            "spec.sandbox.resources.requests{}",
+            json!({"maxLength": 32}),
+        ),
+        (
+            "spec.sandbox.resources.limits",
+            json!({"maxProperties": 10}),
+        ),
+        ("spec.sandbox.resources.limits{}", json!({"maxLength": 32})),
+        ("spec.harness.storage.size", json!({"maxLength": 32})),
+        (
+            "spec.harness.storage.storageClassName",
+            json!({"maxLength": 253}),
+        ),
+        (
+            "spec.harness.resources.requests",
+            json!({"maxProperties": 10}),
+        ),
+        (
+            "spec.harness.resources.requests{}",
+            json!({"maxLength": 32}),
+        ),
+        (
+            "spec.harness.resources.limits",
+            json!({"maxProperties": 10}),
+        ),
+        ("spec.harness.resources.limits{}", json!({"maxLength": 32})),
+    ]
+}
+
+/// Bounds and merge keys of an Approval's schema.
+fn approval_bounds() -> Vec<(&'static str, Value)> {
+    let digest = json!({"pattern": "^[0-9a-f]{64}$", "maxLength": 64});
+    vec![
+        (
+            "spec.request.workspaceRef.name",
+            json!({"minLength": 1, "maxLength": 40}),
+        ),
+        (
+            "spec.request.tool",
+            json!({"minLength": 1, "maxLength": 256}),
+        ),
+        ("spec.request.summary", json!({"maxLength": 4096})),
+        ("spec.request.arguments", json!({"maxLength": 65536})),
+        ("spec.request.argumentsSha256", digest.clone()),
+        ("spec.request.policyDigest", digest),
+        ("spec.request.rule", json!({"maxLength": 4096})),
+        (
+            "spec.request.requesters",
+            json!({"maxItems": 100, "x-kubernetes-list-type": "atomic"}),
+        ),
+        ("spec.request.requesters[].name", json!({"maxLength": 256})),
+        (
+            "spec.request.requesters[].discordUserId",
+            json!({"pattern": "^[0-9]{1,20}$", "maxLength": 20}),
+        ),
+        (
+            "spec.request.requesters[].kubernetesUser",
+            json!({"minLength": 1, "maxLength": 256}),
+        ),
+        ("spec.request.expiresAt", json!({"format": "date-time"})),
+        ("spec.decision.reason", json!({"maxLength": 4096})),
+        ("spec.decision.decidedBy", json!({"maxLength": 256})),
+        ("status.via", json!({"maxLength": 64})),
+        ("status.decidedAt", json!({"format": "date-time"})),
+        ("status.decidedBy.name", json!({"maxLength": 256})),
+        ("status.decidedBy.id", json!({"maxLength": 256})),
+    ]
+}
+
+/// The CRD of `Workspace`.
+pub fn workspace_crd() -> CustomResourceDefinition {
+    complete(Workspace::crd(), &workspace_bounds(), WORKSPACE_RULES)
+}
+
+/// The CRD of `Approval`.
+pub fn approval_crd() -> CustomResourceDefinition {
+    complete(Approval::crd(), &approval_bounds(), APPROVAL_RULES)
+}
+
+fn complete(
+    crd: CustomResourceDefinition,
+    bounds: &[(&str, Value)],
+    rules: &[Rule],
+) -> CustomResourceDefinition {
+    let mut crd = serde_json::to_value(crd).expect("a CRD is JSON");
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    tidy(schema);
+    for (path, bound) in bounds {
+        let place = at(schema, path)
+            .as_object_mut()
+            .expect("a schema is an object");
+        place.extend(bound.as_object().expect("a bound is an object").clone());
+    }
+    for rule in rules {
+        let place = at(schema, rule.path)
+            .as_object_mut()
+            .expect("a schema is an object");
+        place
+            .entry("x-kubernetes-validations")
+            .or_insert_with(|| json!([]))
+            .as_array_mut()
+            .expect("validations are a list")
+            .push(json!({"rule": rule.rule, "message": rule.message}));
+    }
+    serde_json::from_value(crd).expect("a completed CRD is a CRD")
+}
+
+/// Takes out what only adds noise or a second writer: defaults (an absent field
+/// means what the type says, and stays absent) and formats that Kubernetes does not know.
+fn tidy(schema: &mut Value) {
+    if let Some(place) = schema.as_object_mut() {
+        place.remove("default");
+        place.remove("nullable");
+        if let Some(Value::String(format)) = place.get("format")
+            && !matches!(format.as_str(), "int32" | "int64" | "double" | "date-time")
+        {
+            place.remove("format");
+        }
+        for (key, child) in place.iter_mut() {
+            match key.as_str() {
+                "properties" => {
+                    child
+                        .as_object_mut()
+                        .into_iter()
+                        .flat_map(Map::values_mut)
+                        .for_each(tidy);
+                }
+                "items" | "additionalProperties" => tidy(child),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The place in `schema` that `path` names.
+///
+/// # Panics
+/// Where there is none: a path names a field that was renamed or removed.
+fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Value {
+    let mut place = schema;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        let name = step.trim_end_matches("[]").trim_end_matches("{}");
+        place = place["properties"]
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("the schema has no `{name}` at `{path}`"));
+        if step.ends_with("[]") {
+            place = &mut place["items"];
+        } else if step.ends_with("{}") {
+            place = &mut place["additionalProperties"];
+        }
+        assert!(place.is_object(), "the schema has nothing at `{path}`");
+    }
+    place
+}

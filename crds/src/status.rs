@@ -1,0 +1,81 @@
+//! What is known of a Workspace: its status, and the conditions' names.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// The names of a Workspace's conditions. Their reasons are stable: alerts and
+/// scripts may compare them.
+pub mod condition {
+    /// The summary: spec accepted, harness and sandbox ready.
+    pub const READY: &str = "Ready";
+    /// Something is on its way to what the spec says (kstatus).
+    pub const RECONCILING: &str = "Reconciling";
+    /// Nothing will move before a person acts (kstatus).
+    pub const STALLED: &str = "Stalled";
+    /// The spec is valid. While it is not, what was running keeps running on the last good one.
+    pub const ACCEPTED: &str = "Accepted";
+    /// The harness's pod answers.
+    pub const HARNESS_READY: &str = "HarnessReady";
+    /// The sandbox's pod answers.
+    pub const SANDBOX_READY: &str = "SandboxReady";
+}
+
+/// What is known of a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceStatus {
+    /// The generation that the rest speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// One word for people; programs read the conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// What holds and what does not, each with its reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+    /// Approvals that wait for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_approvals: Option<u32>,
+    /// Where the harness serves, inside the cluster (`HOST:PORT`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+}
+
+/// One word for a workspace's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// On its way up, or to a new spec.
+    Progressing,
+    /// Up.
+    Ready,
+    /// Scaled to zero on request.
+    Suspended,
+    /// It waits for a person.
+    Stalled,
+    /// On its way out.
+    Deleting,
+}
+
+/// Kubernetes' own schema of conditions, as a map by type.
+fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": {"type": "string", "maxLength": 316},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
+                "message": {"type": "string", "maxLength": 32768}
+            }
+        }
+    })
+}
