@@ -55,7 +55,11 @@ struct Call {
 
 impl Answer {
     pub(super) fn new(telling: Telling) -> Answer {
-        Answer { telling, parts: Vec::new(), bytes: 0 }
+        Answer {
+            telling,
+            parts: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// Bytes of all that has come.
@@ -101,7 +105,12 @@ impl Answer {
         if self.telling == Telling::AtTheEnd {
             return;
         }
-        let GenaiCall { call_id, fn_name, fn_arguments, .. } = chunk;
+        let GenaiCall {
+            call_id,
+            fn_name,
+            fn_arguments,
+            ..
+        } = chunk;
         let text = match fn_arguments {
             Value::String(text) => text,
             other => other.to_string(),
@@ -120,7 +129,11 @@ impl Answer {
             }
             None => {
                 self.bytes += text.len() + call_id.len() + CALL_WEIGHT;
-                self.parts.push(Growing::Call(Call { id: call_id, name: fn_name, arguments: text }));
+                self.parts.push(Growing::Call(Call {
+                    id: call_id,
+                    name: fn_name,
+                    arguments: text,
+                }));
             }
         }
     }
@@ -129,7 +142,9 @@ impl Answer {
     /// and name on OpenAI's wire; for the others `genai` makes an id of the
     /// call's index, `call_0`.
     fn open_call(&mut self, id: &str, name: &str) -> Option<&mut Call> {
-        let index = id.strip_prefix("call_").and_then(|index| index.parse::<usize>().ok());
+        let index = id
+            .strip_prefix("call_")
+            .and_then(|index| index.parse::<usize>().ok());
         let mut calls: Vec<&mut Call> = self
             .parts
             .iter_mut()
@@ -152,30 +167,38 @@ impl Answer {
 
     /// The whole answer. `cut_off` says that the limit of its length ended it.
     pub(super) fn finish(self, end: StreamEnd, cut_off: bool) -> Vec<Part> {
-        let captured = end.captured_content.map(|content| content.into_parts()).unwrap_or_default();
+        let captured = end
+            .captured_content
+            .map(|content| content.into_parts())
+            .unwrap_or_default();
         if self.telling == Telling::AtTheEnd {
             return at_the_end(captured, end.captured_reasoning_content);
         }
         let thoughts = thoughts(captured);
         let count = self.parts.len();
-        let own = self.parts.into_iter().enumerate().filter_map(|(at, part)| match part {
-            Growing::Text(text) => (!text.is_empty()).then(|| Part::text(text)),
-            // The stream's end tells signed blocks apart, redacted ones too.
-            Growing::Thinking { .. } if !thoughts.is_empty() => None,
-            Growing::Thinking { text, signature } => (!text.is_empty() || !signature.is_empty())
-                .then(|| Part::Thinking {
-                    text,
-                    signature: (!signature.is_empty()).then_some(signature),
-                }),
-            Growing::Call(call) => {
-                let cut_off = cut_off && at + 1 == count;
-                Some(Part::ToolCall(ToolCall {
-                    arguments: arguments(call.arguments, cut_off),
-                    id: call.id,
-                    name: call.name,
-                }))
-            }
-        });
+        let own = self
+            .parts
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, part)| match part {
+                Growing::Text(text) => (!text.is_empty()).then(|| Part::text(text)),
+                // The stream's end tells signed blocks apart, redacted ones too.
+                Growing::Thinking { .. } if !thoughts.is_empty() => None,
+                Growing::Thinking { text, signature } => {
+                    (!text.is_empty() || !signature.is_empty()).then(|| Part::Thinking {
+                        text,
+                        signature: (!signature.is_empty()).then_some(signature),
+                    })
+                }
+                Growing::Call(call) => {
+                    let cut_off = cut_off && at + 1 == count;
+                    Some(Part::ToolCall(ToolCall {
+                        arguments: arguments(call.arguments, cut_off),
+                        id: call.id,
+                        name: call.name,
+                    }))
+                }
+            });
         let own: Vec<Part> = own.collect();
         unique(thoughts.into_iter().chain(own).collect())
     }
@@ -185,7 +208,11 @@ impl Answer {
 /// told of it.
 fn arguments(text: String, cut_off: bool) -> Value {
     if text.trim().is_empty() {
-        return if cut_off { Value::String(text) } else { Value::Object(Map::new()) };
+        return if cut_off {
+            Value::String(text)
+        } else {
+            Value::Object(Map::new())
+        };
     }
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => value,
@@ -199,7 +226,10 @@ fn thoughts(captured: Vec<ContentPart>) -> Vec<Part> {
     for part in captured {
         match part {
             ContentPart::ThoughtSignature(signature) => {
-                parts.push(Part::Thinking { text: String::new(), signature: Some(signature) });
+                parts.push(Part::Thinking {
+                    text: String::new(),
+                    signature: Some(signature),
+                });
             }
             ContentPart::ReasoningContent(reasoning) => {
                 if let Some(Part::Thinking { text, .. }) = parts.last_mut() {
@@ -207,7 +237,11 @@ fn thoughts(captured: Vec<ContentPart>) -> Vec<Part> {
                 }
             }
             ContentPart::Custom(block) if block.typ() == Some("redacted_thinking") => {
-                let data = block.data.get("data").and_then(Value::as_str).unwrap_or_default();
+                let data = block
+                    .data
+                    .get("data")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 parts.push(Part::Thinking {
                     text: String::new(),
                     signature: Some(format!("{REDACTED}{data}")),
@@ -223,7 +257,10 @@ fn thoughts(captured: Vec<ContentPart>) -> Vec<Part> {
 fn at_the_end(captured: Vec<ContentPart>, reasoning: Option<String>) -> Vec<Part> {
     let mut parts = Vec::new();
     if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
-        parts.push(Part::Thinking { text, signature: None });
+        parts.push(Part::Thinking {
+            text,
+            signature: None,
+        });
     }
     for part in captured {
         match part {
@@ -265,7 +302,13 @@ pub(super) fn usage(usage: &GenaiUsage) -> Option<Usage> {
     let (input, output) = (count(usage.prompt_tokens), count(usage.completion_tokens));
     (input.is_some() || output.is_some()).then(|| Usage {
         input: input.unwrap_or(0),
-        cached: count(usage.prompt_tokens_details.as_ref().and_then(|d| d.cached_tokens)).unwrap_or(0),
+        cached: count(
+            usage
+                .prompt_tokens_details
+                .as_ref()
+                .and_then(|d| d.cached_tokens),
+        )
+        .unwrap_or(0),
         output: output.unwrap_or(0),
     })
 }

@@ -64,8 +64,16 @@ impl Catalog {
     /// An empty catalog. Paths of rehearsal scripts are relative to `folder`,
     /// the one of the Workspace file.
     pub fn new(keys: Arc<KeyStore>, folder: impl Into<PathBuf>, limits: Limits) -> Catalog {
-        let shared = Shared { keys, transport: Transport::default(), limits, folder: folder.into() };
-        Catalog { shared: Arc::new(shared), entries: RwLock::new(Arc::new([])) }
+        let shared = Shared {
+            keys,
+            transport: Transport::default(),
+            limits,
+            folder: folder.into(),
+        };
+        Catalog {
+            shared: Arc::new(shared),
+            entries: RwLock::new(Arc::new([])),
+        }
     }
 
     /// Takes the place of all models. On an error the old ones stay.
@@ -78,13 +86,19 @@ impl Catalog {
                 shared: self.shared.clone(),
             })
         });
-        *self.entries.write().expect("no code panics while it holds the models") = entries.collect();
+        *self
+            .entries
+            .write()
+            .expect("no code panics while it holds the models") = entries.collect();
         Ok(())
     }
 
     /// Names in the Workspace's order; the first is the default.
     pub fn names(&self) -> Vec<String> {
-        self.entries().iter().map(|entry| entry.spec.name.clone()).collect()
+        self.entries()
+            .iter()
+            .map(|entry| entry.spec.name.clone())
+            .collect()
     }
 
     /// The keys that the models take, one row a model.
@@ -115,14 +129,20 @@ impl Catalog {
     }
 
     fn entries(&self) -> Arc<[Arc<Entry>]> {
-        self.entries.read().expect("no code panics while it holds the models").clone()
+        self.entries
+            .read()
+            .expect("no code panics while it holds the models")
+            .clone()
     }
 
     fn find(&self, name: &str) -> Option<Arc<Entry>> {
         let entries = self.entries();
         match name {
             "" => entries.first().cloned(),
-            name => entries.iter().find(|entry| entry.spec.name == name).cloned(),
+            name => entries
+                .iter()
+                .find(|entry| entry.spec.name == name)
+                .cloned(),
         }
     }
 }
@@ -171,7 +191,8 @@ impl Model for Entry {
         let settings: Settings = pinned.unwrap_or_else(|_| self.settings.clone());
         if settings.provider == Provider::Rehearsal {
             let folder = &self.shared.folder;
-            return rehearsal::respond(folder, &settings.model, request, context, sink, cancel).await;
+            return rehearsal::respond(folder, &settings.model, request, context, sink, cancel)
+                .await;
         }
         let provision = Provision {
             keys: &self.shared.keys,
@@ -188,13 +209,20 @@ fn check(specs: &[ModelSpec]) -> Result<(), CatalogError> {
     }
     for (index, spec) in specs.iter().enumerate() {
         let wrong = |field, problem: &str| {
-            Err(CatalogError::Field { index, field, problem: problem.to_owned() })
+            Err(CatalogError::Field {
+                index,
+                field,
+                problem: problem.to_owned(),
+            })
         };
         if spec.name.is_empty() {
             return wrong("name", "is empty; it is what people choose the model by");
         }
         if specs[..index].iter().any(|other| other.name == spec.name) {
-            return Err(CatalogError::Duplicate { index, name: spec.name.clone() });
+            return Err(CatalogError::Duplicate {
+                index,
+                name: spec.name.clone(),
+            });
         }
         if spec.model.is_empty() && spec.provider != Provider::Rehearsal {
             return wrong("model", "is empty; write the provider's name of the model");
@@ -205,7 +233,10 @@ fn check(specs: &[ModelSpec]) -> Result<(), CatalogError> {
                     return wrong("endpoint", "must begin with https:// or http://");
                 }
                 Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                    return wrong("endpoint", "must hold no key; name its variable in `apiKeyEnv`");
+                    return wrong(
+                        "endpoint",
+                        "must hold no key; name its variable in `apiKeyEnv`",
+                    );
                 }
                 Ok(_) => {}
                 Err(error) => return wrong("endpoint", &format!("is no address: {error}")),

@@ -60,17 +60,22 @@ fn one_system(settings: &Settings, messages: &[Message]) -> Vec<ChatMessage> {
             Message::System { text } if out.is_empty() && user.is_empty() => system.push(text),
             Message::System { text } => user.push(ContentPart::Text(marked(text))),
             Message::User { content } => user.extend(user_parts(content)),
-            Message::ToolResult { call_id, name, content, is_error } => {
-                match settings.provider {
-                    Provider::Anthropic => {
-                        results.push(anthropic_result(call_id, content, *is_error));
-                    }
-                    _ => {
-                        results.push(ContentPart::ToolResponse(response(call_id, name, content, *is_error)));
-                        user.extend(images(content));
-                    }
+            Message::ToolResult {
+                call_id,
+                name,
+                content,
+                is_error,
+            } => match settings.provider {
+                Provider::Anthropic => {
+                    results.push(anthropic_result(call_id, content, *is_error));
                 }
-            }
+                _ => {
+                    results.push(ContentPart::ToolResponse(response(
+                        call_id, name, content, *is_error,
+                    )));
+                    user.extend(images(content));
+                }
+            },
             Message::Assistant { content } => {
                 close_user(settings, &mut out, &mut results, &mut user);
                 let parts = assistant_parts(settings, content);
@@ -109,15 +114,21 @@ fn close_user(
     if settings.provider == Provider::Anthropic {
         results.append(user);
         if !results.is_empty() {
-            out.push(ChatMessage::user(MessageContent::from_parts(std::mem::take(results))));
+            out.push(ChatMessage::user(MessageContent::from_parts(
+                std::mem::take(results),
+            )));
         }
         return;
     }
     if !results.is_empty() {
-        out.push(ChatMessage::tool(MessageContent::from_parts(std::mem::take(results))));
+        out.push(ChatMessage::tool(MessageContent::from_parts(
+            std::mem::take(results),
+        )));
     }
     if !user.is_empty() {
-        out.push(ChatMessage::user(MessageContent::from_parts(std::mem::take(user))));
+        out.push(ChatMessage::user(MessageContent::from_parts(
+            std::mem::take(user),
+        )));
     }
 }
 
@@ -128,7 +139,9 @@ fn anywhere(settings: &Settings, messages: &[Message]) -> Vec<ChatMessage> {
     let mut shown: Vec<ContentPart> = Vec::new();
     for message in messages {
         if !matches!(message, Message::ToolResult { .. }) && !shown.is_empty() {
-            out.push(ChatMessage::user(MessageContent::from_parts(std::mem::take(&mut shown))));
+            out.push(ChatMessage::user(MessageContent::from_parts(
+                std::mem::take(&mut shown),
+            )));
         }
         match message {
             Message::System { text } => out.push(ChatMessage::system(text.as_str())),
@@ -144,12 +157,19 @@ fn anywhere(settings: &Settings, messages: &[Message]) -> Vec<ChatMessage> {
                     out.push(ChatMessage::assistant(MessageContent::from_parts(parts)));
                 }
             }
-            Message::ToolResult { call_id, name, content, is_error } => {
+            Message::ToolResult {
+                call_id,
+                name,
+                content,
+                is_error,
+            } => {
                 let result = ContentPart::ToolResponse(response(call_id, name, content, *is_error));
                 out.push(ChatMessage::tool(MessageContent::from_parts(vec![result])));
                 let images: Vec<ContentPart> = images(content).collect();
                 if !images.is_empty() {
-                    shown.push(ContentPart::Text(format!("(What `{name}` gave for call {call_id}:)")));
+                    shown.push(ContentPart::Text(format!(
+                        "(What `{name}` gave for call {call_id}:)"
+                    )));
                     shown.extend(images);
                 }
             }
@@ -179,7 +199,9 @@ fn image(media_type: &str, data: &str) -> ContentPart {
     if IMAGES.contains(&media_type) {
         ContentPart::from_binary_base64(media_type, data, None)
     } else {
-        ContentPart::Text(format!("[an image of type {media_type}, which models do not take, is left out]"))
+        ContentPart::Text(format!(
+            "[an image of type {media_type}, which models do not take, is left out]"
+        ))
     }
 }
 
@@ -208,8 +230,15 @@ fn response(call_id: &str, name: &str, content: &[Part], is_error: bool) -> Tool
         text.insert_str(0, "Error: ");
     }
     if text.is_empty() {
-        let image = content.iter().any(|part| matches!(part, Part::Image { .. }));
-        text = if image { "(an image, see below)" } else { "(no output)" }.to_owned();
+        let image = content
+            .iter()
+            .any(|part| matches!(part, Part::Image { .. }));
+        text = if image {
+            "(an image, see below)"
+        } else {
+            "(no output)"
+        }
+        .to_owned();
     }
     ToolResponse::new(call_id, text).with_fn_name(name)
 }
@@ -226,7 +255,9 @@ fn anthropic_result(call_id: &str, content: &[Part], is_error: bool) -> ContentP
                 Some(json!({"type": "image", "source": source}))
             }
             Part::Image { media_type, .. } => {
-                let text = format!("[an image of type {media_type}, which models do not take, is left out]");
+                let text = format!(
+                    "[an image of type {media_type}, which models do not take, is left out]"
+                );
                 Some(json!({"type": "text", "text": text}))
             }
             Part::Thinking { .. } | Part::ToolCall(_) => None,
@@ -243,13 +274,24 @@ fn anthropic_result(call_id: &str, content: &[Part], is_error: bool) -> ContentP
 }
 
 fn custom(data: Value) -> ContentPart {
-    ContentPart::Custom(CustomPart { model_iden: None, data })
+    ContentPart::Custom(CustomPart {
+        model_iden: None,
+        data,
+    })
 }
 
 /// Anthropic takes ids of letters, digits, `_` and `-`; another provider's may
 /// have more.
 fn anthropic_id(id: &str) -> String {
-    id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect()
+    id.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }
 
 fn assistant_parts(settings: &Settings, content: &[Part]) -> Vec<ContentPart> {
@@ -277,7 +319,12 @@ fn assistant_parts(settings: &Settings, content: &[Part]) -> Vec<ContentPart> {
 }
 
 /// Thoughts go back to the provider they came from, as they came.
-fn thinking(settings: &Settings, text: &str, signature: Option<&str>, parts: &mut Vec<ContentPart>) {
+fn thinking(
+    settings: &Settings,
+    text: &str,
+    signature: Option<&str>,
+    parts: &mut Vec<ContentPart>,
+) {
     match (&settings.provider, signature) {
         (Provider::Anthropic, Some(signature)) => {
             if let Some(data) = signature.strip_prefix(REDACTED) {
@@ -313,5 +360,10 @@ fn genai_call(settings: &Settings, call: &ToolCall) -> GenaiCall {
         Provider::Anthropic => anthropic_id(&call.id),
         _ => call.id.clone(),
     };
-    GenaiCall { call_id, fn_name: call.name.clone(), fn_arguments, thought_signatures: None }
+    GenaiCall {
+        call_id,
+        fn_name: call.name.clone(),
+        fn_arguments,
+        thought_signatures: None,
+    }
 }

@@ -24,7 +24,9 @@ fn message(message: &Message) -> u64 {
     match message {
         Message::System { text: t } => text(t),
         Message::User { content } | Message::Assistant { content } => parts(content),
-        Message::ToolResult { content, call_id, .. } => text(call_id) + parts(content),
+        Message::ToolResult {
+            content, call_id, ..
+        } => text(call_id) + parts(content),
     }
 }
 

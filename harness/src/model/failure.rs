@@ -15,21 +15,21 @@ const TEXT: usize = 2000;
 
 /// What each provider says when a context does not fit, in lower case.
 const OVERFLOW: [&str; 15] = [
-    "prompt is too long",                // Anthropic
-    "exceed context limit",              // Anthropic, input and max_tokens together
-    "request_too_large",                 // Anthropic, by bytes
-    "context_length_exceeded",           // OpenAI's code
-    "maximum context length",            // OpenAI, vLLM, DeepSeek, OpenRouter, Mistral
-    "exceeds the context window",        // OpenAI, responses
-    "request too large for",             // OpenAI, more than a minute's allowance
-    "exceeds the maximum number of tokens", // Gemini
-    "reduce the length of the messages", // Groq
-    "maximum prompt length",             // xAI
-    "exceed_context_size",               // llama.cpp
-    "exceeds the available context size", // llama.cpp
+    "prompt is too long",                    // Anthropic
+    "exceed context limit",                  // Anthropic, input and max_tokens together
+    "request_too_large",                     // Anthropic, by bytes
+    "context_length_exceeded",               // OpenAI's code
+    "maximum context length",                // OpenAI, vLLM, DeepSeek, OpenRouter, Mistral
+    "exceeds the context window",            // OpenAI, responses
+    "request too large for",                 // OpenAI, more than a minute's allowance
+    "exceeds the maximum number of tokens",  // Gemini
+    "reduce the length of the messages",     // Groq
+    "maximum prompt length",                 // xAI
+    "exceed_context_size",                   // llama.cpp
+    "exceeds the available context size",    // llama.cpp
     "input is too long for requested model", // Bedrock
-    "context window exceeds limit",      // MiniMax
-    "exceeded model token limit",        // Moonshot
+    "context window exceeds limit",          // MiniMax
+    "exceeded model token limit",            // Moonshot
 ];
 
 /// Errors of the stream itself, and of answers with a good status, that no
@@ -71,14 +71,21 @@ pub(super) fn classify(
             Some(inner) => return classify(inner, name, settings, usage),
             None => return broken(error.as_ref(), name, usage),
         },
-        Error::HttpError { status, body, headers, .. } => Refusal {
+        Error::HttpError {
+            status,
+            body,
+            headers,
+            ..
+        } => Refusal {
             status: Some(status.as_u16()),
             headers: Some(headers),
             body: read_text(body),
         },
-        Error::ChatResponse { body, .. } => {
-            Refusal { status: None, headers: None, body: read_json(body) }
-        }
+        Error::ChatResponse { body, .. } => Refusal {
+            status: None,
+            headers: None,
+            body: read_json(body),
+        },
         Error::StreamParse { serde_error, .. } => {
             return ModelError::Retryable {
                 text: format!("model `{name}` sent a frame that is no JSON: {serde_error}"),
@@ -87,7 +94,9 @@ pub(super) fn classify(
             };
         }
         other => {
-            return ModelError::Fatal { text: cut(&format!("model `{name}`: {other}")) };
+            return ModelError::Fatal {
+                text: cut(&format!("model `{name}`: {other}")),
+            };
         }
     };
     judge(&refusal, name, settings, usage)
@@ -118,11 +127,23 @@ fn judge(
         None => !lasting,
     };
     if retryable {
-        let retry_after = refusal.headers.and_then(|headers| retry_after(headers, Timestamp::now()));
-        return ModelError::Retryable { text: said, retry_after, usage };
+        let retry_after = refusal
+            .headers
+            .and_then(|headers| retry_after(headers, Timestamp::now()));
+        return ModelError::Retryable {
+            text: said,
+            retry_after,
+            usage,
+        };
     }
     let way_out = way_out(refusal, name, settings);
-    ModelError::Fatal { text: if way_out.is_empty() { said } else { format!("{said}; {way_out}") } }
+    ModelError::Fatal {
+        text: if way_out.is_empty() {
+            said
+        } else {
+            format!("{said}; {way_out}")
+        },
+    }
 }
 
 /// What the reader can do about a refusal.
@@ -138,7 +159,10 @@ fn way_out(refusal: &Refusal<'_>, name: &str, settings: &Settings) -> String {
             format!("check that {server} knows the model `{}`", settings.model)
         }
         Some(300..=399) => {
-            let to = refusal.headers.and_then(|h| h.get(LOCATION)).and_then(|v| v.to_str().ok());
+            let to = refusal
+                .headers
+                .and_then(|h| h.get(LOCATION))
+                .and_then(|v| v.to_str().ok());
             format!(
                 "redirects are not followed; set `endpoint` of model `{name}` to where it leads{}",
                 to.map(|to| format!(" ({})", cut(to))).unwrap_or_default()
@@ -166,12 +190,20 @@ fn broken(
         }
         source = cause.source();
     }
-    let text = cut(&format!("no connection to model `{name}`, or it broke: {text}"));
+    let text = cut(&format!(
+        "no connection to model `{name}`, or it broke: {text}"
+    ));
     match error.downcast_ref::<reqwest::Error>() {
         Some(error) if error.is_builder() => ModelError::Fatal {
-            text: format!("{text}; check that the key and `endpoint` of model `{name}` have no stray characters"),
+            text: format!(
+                "{text}; check that the key and `endpoint` of model `{name}` have no stray characters"
+            ),
         },
-        _ => ModelError::Retryable { text, retry_after: None, usage },
+        _ => ModelError::Retryable {
+            text,
+            retry_after: None,
+            usage,
+        },
     }
 }
 
@@ -179,16 +211,33 @@ fn broken(
 /// seconds or as an HTTP date (RFC 9110, 10.2.3). A date is held against the
 /// answer's own `date`, so that a wrong clock here does not matter.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
-    if let Some(ms) = headers.get("retry-after-ms").and_then(|v| v.to_str().ok()).and_then(number) {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
+    let number = |text: &str| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|n| n.is_finite() && *n >= 0.0)
+    };
+    if let Some(ms) = headers
+        .get("retry-after-ms")
+        .and_then(|v| v.to_str().ok())
+        .and_then(number)
+    {
         return Duration::try_from_secs_f64(ms / 1000.0).ok();
     }
     let after = text(RETRY_AFTER)?;
     if let Some(seconds) = number(after) {
         return Duration::try_from_secs_f64(seconds).ok();
     }
-    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let date = |text: &str| {
+        jiff::fmt::rfc2822::parse(text)
+            .ok()
+            .map(|date| date.timestamp())
+    };
     let then = date(after)?;
     let now = text(DATE).and_then(date).unwrap_or(now);
     Some(Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO))
@@ -206,14 +255,21 @@ fn read_text(body: &str) -> Body {
         }
         text => cut(text),
     };
-    Body { text, words: cut(body).to_lowercase() }
+    Body {
+        text,
+        words: cut(body).to_lowercase(),
+    }
 }
 
 fn read_json(body: &Value) -> Body {
     // Some wrap the error once more, some in a list.
     let body = body.get(0).unwrap_or(body);
-    let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
-    let string = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let error = body
+        .get("error")
+        .filter(|error| !error.is_null())
+        .unwrap_or(body);
+    let string =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let text = string(error, "message")
         .or_else(|| string(body, "message"))
         .or_else(|| error.as_str().map(str::to_owned))
@@ -223,7 +279,11 @@ fn read_json(body: &Value) -> Body {
     let code = string(error, "code").unwrap_or_default();
     let text = cut(&text);
     let words = format!("{text} {kind} {code}").to_lowercase();
-    let text = if kind.is_empty() || text.contains(&kind) { text } else { format!("{text} ({kind})") };
+    let text = if kind.is_empty() || text.contains(&kind) {
+        text
+    } else {
+        format!("{text} ({kind})")
+    };
     Body { text, words }
 }
 
@@ -246,7 +306,11 @@ mod tests {
     }
 
     fn judged(status: Option<u16>, body: &str) -> ModelError {
-        let refusal = Refusal { status, headers: None, body: read_text(body) };
+        let refusal = Refusal {
+            status,
+            headers: None,
+            body: read_text(body),
+        };
         judge(&refusal, "m", &settings(), None)
     }
 
@@ -263,35 +327,115 @@ mod tests {
     #[test]
     fn every_refusal_has_its_class() {
         let rows = [
-            (Some(429), r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#, "retryable"),
-            (Some(429), r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#, "fatal"),
-            (Some(429), r#"{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 60000.","type":"tokens","code":"rate_limit_exceeded"}}"#, "overflow"),
+            (
+                Some(429),
+                r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#,
+                "retryable",
+            ),
+            (
+                Some(429),
+                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+                "fatal",
+            ),
+            (
+                Some(429),
+                r#"{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 60000.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+                "overflow",
+            ),
             (Some(500), "", "retryable"),
             (Some(502), "<html>bad gateway</html>", "retryable"),
             (Some(503), "no healthy upstream", "retryable"),
             (Some(504), "", "retryable"),
-            (Some(529), r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "retryable"),
-            (Some(400), r#"{"error":{"message":"Overloaded"}}"#, "retryable"),
+            (
+                Some(529),
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                "retryable",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"message":"Overloaded"}}"#,
+                "retryable",
+            ),
             (Some(501), "", "fatal"),
-            (Some(400), r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 207791 tokens > 200000 maximum"}}"#, "overflow"),
-            (Some(400), r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length or `max_tokens` and try again"}}"#, "overflow"),
-            (Some(413), r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#, "overflow"),
-            (Some(400), r#"{"error":{"message":"This model's maximum context length is 128000 tokens. However, your messages resulted in 200000 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#, "overflow"),
-            (Some(400), r#"{"error":{"message":"Your input exceeds the context window of this model.","code":"x"}}"#, "overflow"),
-            (Some(400), r#"[{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#, "overflow"),
-            (Some(400), r#"{"error":{"message":"Please reduce the length of the messages or completion.","type":"invalid_request_error"}}"#, "overflow"),
-            (Some(400), r#"{"error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}"#, "overflow"),
-            (Some(400), r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error"}}"#, "overflow"),
-            (Some(400), r#"{"error":{"message":"Invalid schema for function 'bash'","type":"invalid_request_error"}}"#, "fatal"),
-            (Some(401), r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#, "fatal"),
+            (
+                Some(400),
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 207791 tokens > 200000 maximum"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length or `max_tokens` and try again"}}"#,
+                "overflow",
+            ),
+            (
+                Some(413),
+                r#"{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"message":"This model's maximum context length is 128000 tokens. However, your messages resulted in 200000 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"message":"Your input exceeds the context window of this model.","code":"x"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"[{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}]"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"message":"Please reduce the length of the messages or completion.","type":"invalid_request_error"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size, try increasing it","type":"exceed_context_size_error"}}"#,
+                "overflow",
+            ),
+            (
+                Some(400),
+                r#"{"error":{"message":"Invalid schema for function 'bash'","type":"invalid_request_error"}}"#,
+                "fatal",
+            ),
+            (
+                Some(401),
+                r#"{"error":{"message":"Incorrect API key provided","type":"invalid_request_error","code":"invalid_api_key"}}"#,
+                "fatal",
+            ),
             (Some(403), "forbidden", "fatal"),
             (Some(404), r#"{"detail":"Not Found"}"#, "fatal"),
             (Some(422), r#"{"detail":[{"msg":"extra fields"}]}"#, "fatal"),
             (Some(301), "", "fatal"),
-            (None, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "retryable"),
-            (None, r#"{"message":"Error in input stream","type":"server_error"}"#, "retryable"),
-            (None, r#"{"type":"error","error":{"type":"invalid_request_error","message":"bad"}}"#, "fatal"),
-            (None, r#"{"message":"x","code":"context_length_exceeded"}"#, "overflow"),
+            (
+                None,
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                "retryable",
+            ),
+            (
+                None,
+                r#"{"message":"Error in input stream","type":"server_error"}"#,
+                "retryable",
+            ),
+            (
+                None,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"bad"}}"#,
+                "fatal",
+            ),
+            (
+                None,
+                r#"{"message":"x","code":"context_length_exceeded"}"#,
+                "overflow",
+            ),
         ];
         for (status, body, expected) in rows {
             let error = judged(status, body);
@@ -302,8 +446,16 @@ mod tests {
     #[test]
     fn a_refusal_names_the_model_the_providers_text_and_the_way_out() {
         let rows = [
-            (401, r#"{"error":{"message":"Incorrect API key"}}"#, vec!["`m`", "Incorrect API key", "OPENAI_API_KEY"]),
-            (404, r#"{"error":{"message":"The model does not exist","type":"invalid_request_error"}}"#, vec!["does not exist", "`g`"]),
+            (
+                401,
+                r#"{"error":{"message":"Incorrect API key"}}"#,
+                vec!["`m`", "Incorrect API key", "OPENAI_API_KEY"],
+            ),
+            (
+                404,
+                r#"{"error":{"message":"The model does not exist","type":"invalid_request_error"}}"#,
+                vec!["does not exist", "`g`"],
+            ),
             (301, "", vec!["endpoint"]),
             (400, "<!DOCTYPE html><p>blocked", vec!["HTML page"]),
         ];
@@ -317,7 +469,13 @@ mod tests {
 
     #[test]
     fn a_long_refusal_is_cut() {
-        assert!(judged(Some(400), &"ä".repeat(1_000_000)).to_string().chars().count() < TEXT + 100);
+        assert!(
+            judged(Some(400), &"ä".repeat(1_000_000))
+                .to_string()
+                .chars()
+                .count()
+                < TEXT + 100
+        );
     }
 
     #[test]
@@ -326,10 +484,25 @@ mod tests {
         let rows: [(&[(&str, &str)], Option<f64>); 9] = [
             (&[("retry-after", "7")], Some(7.0)),
             (&[("retry-after", "0.25")], Some(0.25)),
-            (&[("retry-after-ms", "1500"), ("retry-after", "7")], Some(1.5)),
-            (&[("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT")], Some(60.0)),
-            (&[("retry-after", "Mon, 30 Nov 2026 11:00:00 GMT")], Some(0.0)),
-            (&[("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT"), ("date", "Mon, 30 Nov 2026 12:00:50 GMT")], Some(10.0)),
+            (
+                &[("retry-after-ms", "1500"), ("retry-after", "7")],
+                Some(1.5),
+            ),
+            (
+                &[("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT")],
+                Some(60.0),
+            ),
+            (
+                &[("retry-after", "Mon, 30 Nov 2026 11:00:00 GMT")],
+                Some(0.0),
+            ),
+            (
+                &[
+                    ("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT"),
+                    ("date", "Mon, 30 Nov 2026 12:00:50 GMT"),
+                ],
+                Some(10.0),
+            ),
             (&[("retry-after", "soon")], None),
             (&[("retry-after", "-1")], None),
             (&[], None),
@@ -338,10 +511,17 @@ mod tests {
             let headers = pairs
                 .iter()
                 .map(|(name, value)| {
-                    (HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap())
+                    (
+                        HeaderName::try_from(*name).unwrap(),
+                        HeaderValue::try_from(*value).unwrap(),
+                    )
                 })
                 .collect();
-            assert_eq!(retry_after(&headers, now).map(|d| d.as_secs_f64()), seconds, "{pairs:?}");
+            assert_eq!(
+                retry_after(&headers, now).map(|d| d.as_secs_f64()),
+                seconds,
+                "{pairs:?}"
+            );
         }
     }
 }

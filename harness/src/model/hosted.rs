@@ -51,15 +51,22 @@ pub(super) async fn respond(
     let key = match &settings.key {
         Some(variable) => {
             let key = provision.keys.get(variable);
-            key.ok_or_else(|| ModelError::NotConfigured { needs: variable.clone() })?
+            key.ok_or_else(|| ModelError::NotConfigured {
+                needs: variable.clone(),
+            })?
         }
         None => NO_KEY.to_owned().into(),
     };
-    let client = provision.transport.client().map_err(|text| ModelError::Fatal { text })?;
+    let client = provision
+        .transport
+        .client()
+        .map_err(|text| ModelError::Fatal { text })?;
     let pulse = Pulse::new();
     let broken = |error: genai::Error| failure::classify(&error, name, settings, pulse.usage());
 
-    let target = target(client, settings, AuthData::from_single(key.as_str())).await.map_err(broken)?;
+    let target = target(client, settings, AuthData::from_single(key.as_str()))
+        .await
+        .map_err(broken)?;
     let chat = context::chat_request(settings, request);
     let options = options(settings, &pulse);
     let opened = client.exec_chat_stream(target, chat, Some(&options)).await;
@@ -70,7 +77,9 @@ pub(super) async fn respond(
         pulse: pulse.clone(),
         answer: Answer::new(Telling::of(&settings.provider)),
     };
-    let end = reading.read(opened.map_err(broken)?.stream, sink, cancel).await?;
+    let end = reading
+        .read(opened.map_err(broken)?.stream, sink, cancel)
+        .await?;
     reading.conclude(end)
 }
 
@@ -94,7 +103,11 @@ async fn target(
         Some(endpoint) => Endpoint::from_owned(base_url(&settings.provider, endpoint)),
         None => client.resolve_service_target(model.clone()).await?.endpoint,
     };
-    Ok(ServiceTarget { endpoint, auth, model })
+    Ok(ServiceTarget {
+        endpoint,
+        auth,
+        model,
+    })
 }
 
 /// The base address as `genai` wants it: with a slash at the end, and for
@@ -139,9 +152,14 @@ fn options(settings: &Settings, pulse: &Arc<Pulse>) -> ChatOptions {
 
 /// The thinking level on the wire; `None` sends nothing.
 fn effort(settings: &Settings) -> Option<ReasoningEffort> {
-    let openai = matches!(settings.provider, Provider::OpenAI | Provider::Groq | Provider::Xai);
+    let openai = matches!(
+        settings.provider,
+        Provider::OpenAI | Provider::Groq | Provider::Xai
+    );
     let unsaid = || {
-        let read_from_name = ReasoningEffort::from_model_name(&settings.model).0.is_some();
+        let read_from_name = ReasoningEffort::from_model_name(&settings.model)
+            .0
+            .is_some();
         match settings.provider {
             // On this wire a budget is not sent, and keeps the name from being read.
             _ if openai => Some(ReasoningEffort::Budget(0)),
@@ -208,7 +226,9 @@ impl Reading<'_> {
                 Some(Ok(ChatStreamEvent::ThoughtSignatureChunk(chunk))) => {
                     self.answer.signature(&chunk.content);
                 }
-                Some(Ok(ChatStreamEvent::ToolCallChunk(chunk))) => self.answer.call(chunk.tool_call),
+                Some(Ok(ChatStreamEvent::ToolCallChunk(chunk))) => {
+                    self.answer.call(chunk.tool_call)
+                }
                 Some(Ok(ChatStreamEvent::End(end))) => return Ok(end),
                 Some(Ok(ChatStreamEvent::Start | ChatStreamEvent::Heartbeat)) => {}
                 Some(Err(error)) => {
@@ -249,9 +269,18 @@ impl Reading<'_> {
 
     /// What the whole stream came to.
     fn conclude(self, end: StreamEnd) -> Result<ModelResponse, ModelError> {
-        let Reading { name, settings, pulse, answer, .. } = self;
-        let usage: Option<Usage> =
-            end.captured_usage.as_ref().and_then(answer::usage).or_else(|| pulse.usage());
+        let Reading {
+            name,
+            settings,
+            pulse,
+            answer,
+            ..
+        } = self;
+        let usage: Option<Usage> = end
+            .captured_usage
+            .as_ref()
+            .and_then(answer::usage)
+            .or_else(|| pulse.usage());
         let stop = end.captured_stop_reason.clone();
         let cut_off = stop.as_ref().is_some_and(StopReason::is_max_tokens);
         let content = answer.finish(end, cut_off);
@@ -262,17 +291,25 @@ impl Reading<'_> {
         });
         if says {
             let stop_reason = stop.map(|stop| stop.raw().to_owned());
-            return Ok(ModelResponse { content, usage, stop_reason });
+            return Ok(ModelResponse {
+                content,
+                usage,
+                stop_reason,
+            });
         }
         Err(match stop {
             Some(StopReason::MaxTokens(word)) if word == "model_context_window_exceeded" => {
-                ModelError::Overflow { text: format!("model `{name}` ended its answer: {word}") }
+                ModelError::Overflow {
+                    text: format!("model `{name}` ended its answer: {word}"),
+                }
             }
             Some(StopReason::MaxTokens(word)) => ModelError::Fatal {
                 text: format!(
                     "model `{name}` used up the {} tokens of its answer before it said anything \
                      ({word}); raise `maxOutput` or lower `thinking` of the model",
-                    settings.max_output.map_or("allowed".to_owned(), |n| n.to_string())
+                    settings
+                        .max_output
+                        .map_or("allowed".to_owned(), |n| n.to_string())
                 ),
             },
             Some(StopReason::ContentFilter(word)) => ModelError::Fatal {
@@ -296,7 +333,11 @@ mod tests {
     fn the_adapters_version_is_the_one_in_the_lock_file() {
         let lock = include_str!("../../../Cargo.lock");
         let (_, rest) = lock.split_once("name = \"genai\"\nversion = \"").unwrap();
-        assert_eq!(rest.split('"').next(), Some(GENAI), "set GENAI in hosted.rs");
+        assert_eq!(
+            rest.split('"').next(),
+            Some(GENAI),
+            "set GENAI in hosted.rs"
+        );
     }
 
     #[test]
@@ -304,8 +345,16 @@ mod tests {
         let rows = [
             (Provider::OpenAI, "http://h:1/v1", "http://h:1/v1/"),
             (Provider::OpenAI, "http://h:1/v1/", "http://h:1/v1/"),
-            (Provider::OpenAI, "http://h/v1/chat/completions", "http://h/v1/"),
-            (Provider::OpenAI, "https://h/openai/deployments/d?api-version=1", "https://h/openai/deployments/d/?api-version=1"),
+            (
+                Provider::OpenAI,
+                "http://h/v1/chat/completions",
+                "http://h/v1/",
+            ),
+            (
+                Provider::OpenAI,
+                "https://h/openai/deployments/d?api-version=1",
+                "https://h/openai/deployments/d/?api-version=1",
+            ),
             (Provider::Anthropic, "http://h:1", "http://h:1/v1/"),
             (Provider::Anthropic, "http://h:1/v1/", "http://h:1/v1/"),
             (Provider::Anthropic, "http://h/v1/messages", "http://h/v1/"),

@@ -21,7 +21,10 @@ impl KeyStore {
     /// Keeps `value` under `name`; an empty value takes the key away. Blanks
     /// around it, which a pasted key often has, are dropped.
     pub fn set(&self, name: &str, value: &str) {
-        let mut keys = self.keys.write().expect("no code panics while it holds the keys");
+        let mut keys = self
+            .keys
+            .write()
+            .expect("no code panics while it holds the keys");
         match value.trim() {
             "" => keys.remove(name),
             value => keys.insert(name.to_owned(), Zeroizing::new(value.to_owned())),
@@ -30,23 +33,37 @@ impl KeyStore {
 
     /// The key of that name.
     pub fn get(&self, name: &str) -> Option<Zeroizing<String>> {
-        self.keys.read().expect("no code panics while it holds the keys").get(name).cloned()
+        self.keys
+            .read()
+            .expect("no code panics while it holds the keys")
+            .get(name)
+            .cloned()
     }
 
     /// Whether a key of that name is there.
     pub fn has(&self, name: &str) -> bool {
-        self.keys.read().expect("no code panics while it holds the keys").contains_key(name)
+        self.keys
+            .read()
+            .expect("no code panics while it holds the keys")
+            .contains_key(name)
     }
 
     /// The names that have a key, sorted.
     pub fn names(&self) -> Vec<String> {
-        self.keys.read().expect("no code panics while it holds the keys").keys().cloned().collect()
+        self.keys
+            .read()
+            .expect("no code panics while it holds the keys")
+            .keys()
+            .cloned()
+            .collect()
     }
 }
 
 impl fmt::Debug for KeyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyStore").field("names", &self.names()).finish_non_exhaustive()
+        f.debug_struct("KeyStore")
+            .field("names", &self.names())
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,9 +126,15 @@ mod tests {
     fn a_store_never_shows_its_values() {
         let store = KeyStore::new();
         store.set("OPENAI_API_KEY", " sk-very-secret\n");
-        assert_eq!(store.get("OPENAI_API_KEY").unwrap().as_str(), "sk-very-secret");
+        assert_eq!(
+            store.get("OPENAI_API_KEY").unwrap().as_str(),
+            "sk-very-secret"
+        );
         let shown = format!("{store:?} {store:#?}");
-        assert!(shown.contains("OPENAI_API_KEY") && !shown.contains("sk-very"), "{shown}");
+        assert!(
+            shown.contains("OPENAI_API_KEY") && !shown.contains("sk-very"),
+            "{shown}"
+        );
         store.set("OPENAI_API_KEY", "");
         assert!(!store.has("OPENAI_API_KEY"));
     }
@@ -119,11 +142,26 @@ mod tests {
     #[test]
     fn the_usual_key_goes_only_to_the_providers_own_server() {
         let rows = [
-            ("{name: m, provider: anthropic, model: c}", Some("ANTHROPIC_API_KEY")),
-            ("{name: m, provider: openai, model: g}", Some("OPENAI_API_KEY")),
-            ("{name: m, provider: openai, model: g, endpoint: 'http://evil.example/v1'}", None),
-            ("{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeyEnv: GATEWAY_KEY}", Some("GATEWAY_KEY")),
-            ("{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeySecretRef: {name: s, key: k}}", Some("OPENAI_API_KEY")),
+            (
+                "{name: m, provider: anthropic, model: c}",
+                Some("ANTHROPIC_API_KEY"),
+            ),
+            (
+                "{name: m, provider: openai, model: g}",
+                Some("OPENAI_API_KEY"),
+            ),
+            (
+                "{name: m, provider: openai, model: g, endpoint: 'http://evil.example/v1'}",
+                None,
+            ),
+            (
+                "{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeyEnv: GATEWAY_KEY}",
+                Some("GATEWAY_KEY"),
+            ),
+            (
+                "{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeySecretRef: {name: s, key: k}}",
+                Some("OPENAI_API_KEY"),
+            ),
             ("{name: m, provider: ollama, model: l}", None),
             ("{name: m, provider: rehearsal, apiKeyEnv: X}", None),
         ];

@@ -51,26 +51,36 @@ fn undated(model: &str) -> Option<&str> {
     if let Some(name) = model.strip_suffix("-latest") {
         return Some(name);
     }
-    [("-dddddddd", 9), ("-dddd-dd-dd", 11)].into_iter().find_map(|(shape, length)| {
-        let (name, stamp) = model.split_at_checked(model.len().checked_sub(length)?)?;
-        let fits = shape.bytes().zip(stamp.bytes()).all(|(s, b)| match s {
-            b'd' => b.is_ascii_digit(),
-            _ => b == s,
-        });
-        fits.then_some(name)
-    })
+    [("-dddddddd", 9), ("-dddd-dd-dd", 11)]
+        .into_iter()
+        .find_map(|(shape, length)| {
+            let (name, stamp) = model.split_at_checked(model.len().checked_sub(length)?)?;
+            let fits = shape.bytes().zip(stamp.bytes()).all(|(s, b)| match s {
+                b'd' => b.is_ascii_digit(),
+                _ => b == s,
+            });
+            fits.then_some(name)
+        })
 }
 
 /// What `usage` costs at the Workspace's price, or the built-in one.
 pub(super) fn cost(spec: &ModelSpec, usage: Usage) -> Option<UsdMicros> {
     let price = match (&spec.price, &spec.provider) {
         (Some(price), _) => price.clone(),
-        (None, Provider::Rehearsal) => Price { input: 0.0, cached_input: None, output: 0.0 },
+        (None, Provider::Rehearsal) => Price {
+            input: 0.0,
+            cached_input: None,
+            output: 0.0,
+        },
         // What another server charges is not in the provider's list.
         (None, _) if spec.endpoint.is_some() => return None,
         (None, provider) => {
             let facts = facts(provider, &spec.model)?;
-            Price { input: facts.input, cached_input: Some(facts.cached_input), output: facts.output }
+            Price {
+                input: facts.input,
+                cached_input: Some(facts.cached_input),
+                output: facts.output,
+            }
         }
     };
     let cached = usage.cached.min(usage.input);
@@ -94,7 +104,10 @@ mod tests {
     #[test]
     fn the_built_in_table_is_well_formed() {
         for (provider, models) in &*TABLE {
-            assert!(["anthropic", "openai"].contains(&provider.as_str()), "{provider}");
+            assert!(
+                ["anthropic", "openai"].contains(&provider.as_str()),
+                "{provider}"
+            );
             for (name, facts) in models {
                 assert!(
                     0.0 < facts.cached_input
@@ -129,12 +142,28 @@ mod tests {
 
     #[test]
     fn cost_is_exact_and_the_workspaces_price_comes_first() {
-        let usage = Usage { input: 1_000_000, cached: 400_000, output: 100_000 };
+        let usage = Usage {
+            input: 1_000_000,
+            cached: 400_000,
+            output: 100_000,
+        };
         let rows = [
-            ("{name: m, provider: anthropic, model: claude-sonnet-4-5}", Some(1_800_000 + 120_000 + 1_500_000)),
-            ("{name: m, provider: openai, model: x, price: {input: 1, output: 2}}", Some(1_200_000)),
-            ("{name: m, provider: openai, model: gpt-5, price: {input: 1, cachedInput: 0, output: 0}}", Some(600_000)),
-            ("{name: m, provider: openai, model: gpt-5, endpoint: 'http://localhost/v1'}", None),
+            (
+                "{name: m, provider: anthropic, model: claude-sonnet-4-5}",
+                Some(1_800_000 + 120_000 + 1_500_000),
+            ),
+            (
+                "{name: m, provider: openai, model: x, price: {input: 1, output: 2}}",
+                Some(1_200_000),
+            ),
+            (
+                "{name: m, provider: openai, model: gpt-5, price: {input: 1, cachedInput: 0, output: 0}}",
+                Some(600_000),
+            ),
+            (
+                "{name: m, provider: openai, model: gpt-5, endpoint: 'http://localhost/v1'}",
+                None,
+            ),
             ("{name: m, provider: openai, model: unknown}", None),
             ("{name: m, provider: rehearsal}", Some(0)),
         ];

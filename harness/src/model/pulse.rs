@@ -31,11 +31,16 @@ const USAGE_FRAME: usize = 64 * 1024;
 
 impl Pulse {
     pub(super) fn new() -> Arc<Pulse> {
-        Arc::new(Pulse { began: Instant::now(), seen: Mutex::default() })
+        Arc::new(Pulse {
+            began: Instant::now(),
+            seen: Mutex::default(),
+        })
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().expect("no code panics while it holds what was seen")
+        self.seen
+            .lock()
+            .expect("no code panics while it holds what was seen")
     }
 
     /// Bytes of all frames so far.
@@ -61,11 +66,17 @@ impl Pulse {
     /// What to say when patience is at its end.
     pub(super) fn complaint(&self, limits: &Limits) -> String {
         if self.began.elapsed() >= limits.whole {
-            format!("the answer was not complete after {} s", limits.whole.as_secs_f32())
+            format!(
+                "the answer was not complete after {} s",
+                limits.whole.as_secs_f32()
+            )
         } else if self.seen().last.is_none() {
             format!("nothing came within {} s", limits.first.as_secs_f32())
         } else {
-            format!("the stream stalled: nothing came for {} s", limits.idle.as_secs_f32())
+            format!(
+                "the stream stalled: nothing came for {} s",
+                limits.idle.as_secs_f32()
+            )
         }
     }
 }
@@ -91,10 +102,15 @@ fn usage_of(data: &str) -> Option<(Option<u64>, Option<u64>, Option<u64>)> {
         return None;
     }
     let frame: Value = serde_json::from_str(data).ok()?;
-    let usage = frame.pointer("/message/usage").or_else(|| frame.get("usage"))?.as_object()?;
+    let usage = frame
+        .pointer("/message/usage")
+        .or_else(|| frame.get("usage"))?
+        .as_object()?;
     let number = |name: &str| usage.get(name).and_then(Value::as_u64);
     if usage.contains_key("prompt_tokens") {
-        let cached = usage.get("prompt_tokens_details").and_then(|d| d["cached_tokens"].as_u64());
+        let cached = usage
+            .get("prompt_tokens_details")
+            .and_then(|d| d["cached_tokens"].as_u64());
         return Some((number("prompt_tokens"), cached, number("completion_tokens")));
     }
     // Anthropic counts cached tokens beside the input, not in it.
@@ -111,10 +127,19 @@ mod tests {
     #[test]
     fn usage_is_read_from_frames_of_both_wires() {
         let rows = [
-            (r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#, Some((Some(9), Some(4), Some(2)))),
+            (
+                r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#,
+                Some((Some(9), Some(4), Some(2))),
+            ),
             (r#"{"choices":[],"usage":null}"#, None),
-            (r#"{"type":"message_start","message":{"usage":{"input_tokens":5,"cache_read_input_tokens":3,"cache_creation_input_tokens":1,"output_tokens":1}}}"#, Some((Some(9), Some(3), Some(1)))),
-            (r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":7}}"#, Some((None, None, Some(7)))),
+            (
+                r#"{"type":"message_start","message":{"usage":{"input_tokens":5,"cache_read_input_tokens":3,"cache_creation_input_tokens":1,"output_tokens":1}}}"#,
+                Some((Some(9), Some(3), Some(1))),
+            ),
+            (
+                r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":7}}"#,
+                Some((None, None, Some(7))),
+            ),
             (r#"{"text":"my \"usage\" of it"}"#, None),
             ("[DONE]", None),
         ];

@@ -39,7 +39,9 @@ impl Settings {
     /// The settings of one model of a Workspace.
     pub fn of(spec: &ModelSpec) -> Settings {
         let facts = prices::facts(&spec.provider, &spec.model);
-        let usual = facts.and_then(|f| f.max_output).map(|most| most.min(USUAL_MAX_OUTPUT));
+        let usual = facts
+            .and_then(|f| f.max_output)
+            .map(|most| most.min(USUAL_MAX_OUTPUT));
         // Anthropic's wire demands a limit.
         let usual = match spec.provider {
             Provider::Anthropic => Some(usual.unwrap_or(USUAL_MAX_OUTPUT)),

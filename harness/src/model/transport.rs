@@ -38,7 +38,10 @@ pub(super) struct Transport {
 
 impl Transport {
     pub(super) fn client(&self) -> Result<&genai::Client, String> {
-        self.client.get_or_init(build).as_ref().map_err(Clone::clone)
+        self.client
+            .get_or_init(build)
+            .as_ref()
+            .map_err(Clone::clone)
     }
 }
 

@@ -56,9 +56,16 @@ enum Failure {
 /// With which of the engine's errors a turn ends.
 #[derive(Clone, Debug, PartialEq)]
 enum Ended {
-    Retryable { text: String, retry_after: Option<Duration> },
-    Overflow { text: String },
-    Fatal { text: String },
+    Retryable {
+        text: String,
+        retry_after: Option<Duration>,
+    },
+    Overflow {
+        text: String,
+    },
+    Fatal {
+        text: String,
+    },
 }
 
 /// Answers once. `script` is a path relative to `folder`, or empty.
@@ -74,7 +81,9 @@ pub(super) async fn respond(
         plain::turn(&request.messages)
     } else {
         let path = folder.join(script);
-        script::turn(&path, &request.messages, context.attempt).await.map_err(|text| ModelError::Fatal { text })?
+        script::turn(&path, &request.messages, context.attempt)
+            .await
+            .map_err(|text| ModelError::Fatal { text })?
     };
     tokio::select! {
         biased;
@@ -91,9 +100,11 @@ async fn play(
     pause(turn.delay).await;
     if let Some(Failure::AtOnce(error)) = turn.failure {
         return Err(match error {
-            Ended::Retryable { text, retry_after } => {
-                ModelError::Retryable { text, retry_after, usage: None }
-            }
+            Ended::Retryable { text, retry_after } => ModelError::Retryable {
+                text,
+                retry_after,
+                usage: None,
+            },
             Ended::Overflow { text } => ModelError::Overflow { text },
             Ended::Fatal { text } => ModelError::Fatal { text },
         });
@@ -103,7 +114,11 @@ async fn play(
         pause(turn.pace).await;
     }
     let pieces = pieces(&turn.text);
-    let said = if turn.failure.is_some() { pieces.len() / 2 } else { pieces.len() };
+    let said = if turn.failure.is_some() {
+        pieces.len() / 2
+    } else {
+        pieces.len()
+    };
     for piece in &pieces[..said] {
         sink.text(piece);
         pause(turn.pace).await;
@@ -114,24 +129,47 @@ async fn play(
         return Err(ModelError::Retryable {
             text: "the stream ended before the answer was complete".to_owned(),
             retry_after: None,
-            usage: Some(Usage { input, cached: 0, output }),
+            usage: Some(Usage {
+                input,
+                cached: 0,
+                output,
+            }),
         });
     }
     let mut content = Vec::new();
     if !turn.thinking.is_empty() {
-        content.push(Part::Thinking { text: turn.thinking, signature: None });
+        content.push(Part::Thinking {
+            text: turn.thinking,
+            signature: None,
+        });
     }
     if !turn.text.is_empty() {
         content.push(Part::text(turn.text));
     }
-    let stop = if turn.calls.is_empty() { "stop" } else { "tool_calls" };
+    let stop = if turn.calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    };
     for (at, call) in turn.calls.into_iter().enumerate() {
         // Unlike any other of the context, since each request has more messages.
         let id = format!("rehearsal-{}-{}", request.messages.len(), at + 1);
-        content.push(Part::ToolCall(ToolCall { id, name: call.tool, arguments: call.arguments }));
+        content.push(Part::ToolCall(ToolCall {
+            id,
+            name: call.tool,
+            arguments: call.arguments,
+        }));
     }
-    let usage = Usage { input, cached: 0, output: estimate::parts(&content) };
-    Ok(ModelResponse { content, usage: Some(usage), stop_reason: Some(stop.to_owned()) })
+    let usage = Usage {
+        input,
+        cached: 0,
+        output: estimate::parts(&content),
+    };
+    Ok(ModelResponse {
+        content,
+        usage: Some(usage),
+        stop_reason: Some(stop.to_owned()),
+    })
 }
 
 async fn pause(time: Duration) {
@@ -147,7 +185,10 @@ fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let far = rest.char_indices().nth(PIECE).map_or(rest.len(), |(at, _)| at);
+        let far = rest
+            .char_indices()
+            .nth(PIECE)
+            .map_or(rest.len(), |(at, _)| at);
         let end = match rest[..far].rfind(char::is_whitespace) {
             Some(blank) if far < rest.len() => {
                 blank + rest[blank..].chars().next().map_or(1, char::len_utf8)
@@ -167,10 +208,20 @@ mod tests {
 
     #[test]
     fn pieces_make_up_the_text() {
-        for text in ["", "short", "a longer text that has to go in several pieces", "ßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßß", "a\n\n\n\nb "] {
+        for text in [
+            "",
+            "short",
+            "a longer text that has to go in several pieces",
+            "ßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßßß",
+            "a\n\n\n\nb ",
+        ] {
             let pieces = pieces(text);
             assert_eq!(pieces.concat(), text);
-            assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.chars().count() <= PIECE));
+            assert!(
+                pieces
+                    .iter()
+                    .all(|piece| !piece.is_empty() && piece.chars().count() <= PIECE)
+            );
         }
     }
 }

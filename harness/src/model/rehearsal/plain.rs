@@ -9,8 +9,14 @@ use super::{ANNOUNCEMENT, Call, Turn};
 const USAGE: [(&str, &str); 7] = [
     ("run <command>", "runs it in the sandbox's bash"),
     ("read <path>", "shows a file"),
-    ("write <path>: <text>", "writes a file; \\n in the text begins a new line"),
-    ("edit <path>: <old> => <new>", "replaces a text that is there once"),
+    (
+        "write <path>: <text>",
+        "writes a file; \\n in the text begins a new line",
+    ),
+    (
+        "edit <path>: <old> => <new>",
+        "replaces a text that is there once",
+    ),
     ("search <pattern>", "looks for lines that match"),
     ("find <glob>", "looks for files by name"),
     ("ls <path>", "lists a folder"),
@@ -33,22 +39,38 @@ pub(super) fn turn(messages: &[Message]) -> Turn {
     let (text, after) = last_words(messages);
     let deeds: Vec<Deed> = text.lines().filter_map(deed).collect();
     if deeds.is_empty() {
-        return Turn { text: help(), ..Turn::default() };
+        return Turn {
+            text: help(),
+            ..Turn::default()
+        };
     }
     let results = results(after);
-    let mut calls = deeds.iter().filter_map(|deed| deed.call.as_ref().ok()).skip(results.len());
+    let mut calls = deeds
+        .iter()
+        .filter_map(|deed| deed.call.as_ref().ok())
+        .skip(results.len());
     let Some(next) = calls.next() else {
-        return Turn { text: report(&deeds, &results), ..Turn::default() };
+        return Turn {
+            text: report(&deeds, &results),
+            ..Turn::default()
+        };
     };
     let count = deeds.iter().filter(|deed| deed.call.is_ok()).count();
-    let line = deeds.iter().filter(|deed| deed.call.is_ok()).nth(results.len());
+    let line = deeds
+        .iter()
+        .filter(|deed| deed.call.is_ok())
+        .nth(results.len());
     let line = line.map_or("", |deed| deed.line.as_str());
     let step = format!("{} of {count}: {line}", results.len() + 1);
     let text = match results.len() {
         0 => format!("{ANNOUNCEMENT}\n\n{step}"),
         _ => step,
     };
-    Turn { text, calls: vec![next.clone()], ..Turn::default() }
+    Turn {
+        text,
+        calls: vec![next.clone()],
+        ..Turn::default()
+    }
 }
 
 /// What people said last, with all that were placed together, and what came
@@ -83,9 +105,12 @@ fn results(after: &[Message]) -> Vec<Option<(String, bool)>> {
     });
     let result = |id: &str| {
         after.iter().find_map(|message| match message {
-            Message::ToolResult { call_id, content, is_error, .. } if call_id == id => {
-                Some((words(content), *is_error))
-            }
+            Message::ToolResult {
+                call_id,
+                content,
+                is_error,
+                ..
+            } if call_id == id => Some((words(content), *is_error)),
             _ => None,
         })
     };
@@ -106,11 +131,19 @@ fn words(content: &[Part]) -> String {
 /// What a line asks for; `None` where it asks for nothing known.
 fn deed(line: &str) -> Option<Deed> {
     let line = line.trim();
-    let line = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).unwrap_or(line);
+    let line = line
+        .strip_prefix("- ")
+        .or_else(|| line.strip_prefix("* "))
+        .unwrap_or(line);
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let wants = |shape: &str| Err(format!("write it as `{shape}`"));
-    let call = |tool: &str, arguments: Value| Ok(Call { tool: tool.to_owned(), arguments });
+    let call = |tool: &str, arguments: Value| {
+        Ok(Call {
+            tool: tool.to_owned(),
+            arguments,
+        })
+    };
     let call = match word.to_ascii_lowercase().as_str() {
         "ls" if rest.is_empty() => call("ls", json!({})),
         "ls" => call("ls", json!({"path": rest})),
@@ -143,7 +176,10 @@ fn deed(line: &str) -> Option<Deed> {
         },
         _ => return None,
     };
-    Some(Deed { line: line.to_owned(), call })
+    Some(Deed {
+        line: line.to_owned(),
+        call,
+    })
 }
 
 /// `\n`, `\t` and `\\` as what they stand for.
@@ -176,8 +212,14 @@ fn help() -> String {
 
 fn report(deeds: &[Deed], results: &[Option<(String, bool)>]) -> String {
     let count = deeds.iter().filter(|deed| deed.call.is_ok()).count();
-    let failed = results.iter().filter(|result| !matches!(result, Some((_, false)))).count();
-    let mut text = format!("Rehearsal, no language model: {} of {count} went well.\n", count - failed.min(count));
+    let failed = results
+        .iter()
+        .filter(|result| !matches!(result, Some((_, false))))
+        .count();
+    let mut text = format!(
+        "Rehearsal, no language model: {} of {count} went well.\n",
+        count - failed.min(count)
+    );
     let mut results = results.iter();
     for (at, Deed { line, call }) in deeds.iter().enumerate() {
         let outcome = match call {
@@ -188,7 +230,11 @@ fn report(deeds: &[Deed], results: &[Option<(String, bool)>]) -> String {
                 Some(None) | None => "no result came".to_owned(),
             },
         };
-        text.push_str(&format!("\n{}. `{}`: {outcome}", at + 1, line.replace('`', "'")));
+        text.push_str(&format!(
+            "\n{}. `{}`: {outcome}",
+            at + 1,
+            line.replace('`', "'")
+        ));
     }
     text
 }
@@ -200,7 +246,10 @@ fn shown(result: &str) -> String {
         return ", no output".to_owned();
     }
     let lines = result.lines().count();
-    let head: Vec<&str> = result.lines().take(if lines <= 6 { 6 } else { 4 }).collect();
+    let head: Vec<&str> = result
+        .lines()
+        .take(if lines <= 6 { 6 } else { 4 })
+        .collect();
     let mut head = head.join("\n");
     let mut cut = lines > 6;
     if let Some((at, _)) = head.char_indices().nth(SHOWN) {
@@ -211,7 +260,11 @@ fn shown(result: &str) -> String {
     while head.contains(&fence) {
         fence.push('`');
     }
-    let more = if cut { format!("\n… ({lines} lines)") } else { String::new() };
+    let more = if cut {
+        format!("\n… ({lines} lines)")
+    } else {
+        String::new()
+    };
     format!("\n{fence}\n{head}{more}\n{fence}")
 }
 
@@ -223,13 +276,21 @@ mod tests {
     use super::*;
 
     fn user(text: &str) -> Message {
-        Message::User { content: vec![Part::text(text)] }
+        Message::User {
+            content: vec![Part::text(text)],
+        }
     }
 
     fn round(id: &str, result: &str, is_error: bool) -> [Message; 2] {
-        let call = ToolCall { id: id.into(), name: "bash".into(), arguments: json!({}) };
+        let call = ToolCall {
+            id: id.into(),
+            name: "bash".into(),
+            arguments: json!({}),
+        };
         [
-            Message::Assistant { content: vec![Part::text("…"), Part::ToolCall(call)] },
+            Message::Assistant {
+                content: vec![Part::text("…"), Part::ToolCall(call)],
+            },
             Message::ToolResult {
                 call_id: id.into(),
                 name: "bash".into(),
@@ -242,14 +303,42 @@ mod tests {
     #[test]
     fn each_line_is_the_call_that_it_says() {
         let rows = [
-            ("run cargo test -- --nocapture", "bash", json!({"command": "cargo test -- --nocapture"})),
-            ("  Run  ls | wc -l ", "bash", json!({"command": "ls | wc -l"})),
+            (
+                "run cargo test -- --nocapture",
+                "bash",
+                json!({"command": "cargo test -- --nocapture"}),
+            ),
+            (
+                "  Run  ls | wc -l ",
+                "bash",
+                json!({"command": "ls | wc -l"}),
+            ),
             ("- read src/main.rs", "read", json!({"path": "src/main.rs"})),
-            ("write a.txt: one\\ntwo", "write", json!({"path": "a.txt", "content": "one\ntwo\n"})),
-            ("write a.txt: a: b", "write", json!({"path": "a.txt", "content": "a: b\n"})),
-            ("write empty.txt:", "write", json!({"path": "empty.txt", "content": ""})),
-            ("edit a.rs: let x = 1; => let x = 2;", "edit", json!({"path": "a.rs", "old": "let x = 1;", "new": "let x = 2;"})),
-            ("edit a.rs: gone =>", "edit", json!({"path": "a.rs", "old": "gone", "new": ""})),
+            (
+                "write a.txt: one\\ntwo",
+                "write",
+                json!({"path": "a.txt", "content": "one\ntwo\n"}),
+            ),
+            (
+                "write a.txt: a: b",
+                "write",
+                json!({"path": "a.txt", "content": "a: b\n"}),
+            ),
+            (
+                "write empty.txt:",
+                "write",
+                json!({"path": "empty.txt", "content": ""}),
+            ),
+            (
+                "edit a.rs: let x = 1; => let x = 2;",
+                "edit",
+                json!({"path": "a.rs", "old": "let x = 1;", "new": "let x = 2;"}),
+            ),
+            (
+                "edit a.rs: gone =>",
+                "edit",
+                json!({"path": "a.rs", "old": "gone", "new": ""}),
+            ),
             ("search fn main", "grep", json!({"pattern": "fn main"})),
             ("find *.rs", "find", json!({"glob": "*.rs"})),
             ("ls src", "ls", json!({"path": "src"})),
@@ -257,7 +346,14 @@ mod tests {
         ];
         for (line, tool, arguments) in rows {
             let turn = turn(&[user(line)]);
-            assert_eq!(turn.calls, [Call { tool: tool.into(), arguments }], "{line}");
+            assert_eq!(
+                turn.calls,
+                [Call {
+                    tool: tool.into(),
+                    arguments
+                }],
+                "{line}"
+            );
         }
     }
 
@@ -266,7 +362,15 @@ mod tests {
         for text in ["hello", "", "please fix the bug\nthanks", "runaway"] {
             let turn = turn(&[user(text)]);
             assert!(turn.calls.is_empty());
-            assert!(turn.text.lines().next().unwrap().contains("no language model"), "{}", turn.text);
+            assert!(
+                turn.text
+                    .lines()
+                    .next()
+                    .unwrap()
+                    .contains("no language model"),
+                "{}",
+                turn.text
+            );
             for (shape, _) in USAGE {
                 assert!(turn.text.contains(shape), "{}", turn.text);
             }
@@ -280,7 +384,10 @@ mod tests {
         assert_eq!(first.calls[0].arguments, json!({"command": "true"}));
         assert!(first.text.starts_with(ANNOUNCEMENT) && first.text.contains("1 of 3: run true"));
         messages.extend(round("a", "", false));
-        assert_eq!(turn(&messages).calls[0].arguments, json!({"command": "false"}));
+        assert_eq!(
+            turn(&messages).calls[0].arguments,
+            json!({"command": "false"})
+        );
         messages.extend(round("b", "exit status 1", true));
         assert_eq!(turn(&messages).calls[0].tool, "read");
         messages.extend(round("c", "```\nx\n```", false));
@@ -294,7 +401,11 @@ mod tests {
              \n3. `run false`: failed\n```\nexit status 1\n```\
              \n4. `read x`: ok\n````\n```\nx\n```\n````"
         );
-        assert_eq!(turn(&messages), last, "the same request has the same answer");
+        assert_eq!(
+            turn(&messages),
+            last,
+            "the same request has the same answer"
+        );
     }
 
     #[test]
@@ -309,7 +420,9 @@ mod tests {
 
     #[test]
     fn messages_placed_together_are_done_together() {
-        let system = Message::System { text: "rules".into() };
+        let system = Message::System {
+            text: "rules".into(),
+        };
         let messages = [user("run a"), system, user("run b")];
         assert!(turn(&messages).text.contains("1 of 2: run a"));
     }
@@ -319,6 +432,9 @@ mod tests {
         let mut messages = vec![user("run yes")];
         messages.extend(round("a", &"y\n".repeat(1_000_000), false));
         let text = turn(&messages).text;
-        assert!(text.len() < 1000 && text.contains("(1000000 lines)"), "{text}");
+        assert!(
+            text.len() < 1000 && text.contains("(1000000 lines)"),
+            "{text}"
+        );
     }
 }

@@ -96,12 +96,15 @@ pub(super) async fn turn(path: &Path, messages: &[Message], attempt: u32) -> Res
     let text = read(path).await.map_err(|error| {
         format!("the rehearsal script {shown} cannot be read: {error}; set `model` to a script's path relative to the Workspace file, or leave it out")
     })?;
-    let script = parse(&text).map_err(|error| format!("the rehearsal script {shown} is wrong: {error}"))?;
+    let script =
+        parse(&text).map_err(|error| format!("the rehearsal script {shown} is wrong: {error}"))?;
     Ok(pick(&script, messages, attempt, &shown.to_string()))
 }
 
 async fn read(path: &Path) -> Result<String, String> {
-    let file = tokio::fs::File::open(path).await.map_err(|error| error.to_string())?;
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(|error| error.to_string())?;
     let mut text = String::new();
     let read = file.take(LARGEST + 1).read_to_string(&mut text).await;
     match read {
@@ -116,12 +119,17 @@ fn parse(text: &str) -> Result<Script, String> {
     if script.conversations.is_empty() && script.turns.is_empty() {
         return Err("it has neither `turns` nor `conversations`".to_owned());
     }
-    let own = script.conversations.iter().map(|c| (format!("conversation {:?}", c.marker), &c.turns));
+    let own = script
+        .conversations
+        .iter()
+        .map(|c| (format!("conversation {:?}", c.marker), &c.turns));
     for (of, turns) in own.chain([("the script".to_owned(), &script.turns)]) {
         for (at, step) in turns.iter().enumerate() {
             let number = at + 1;
             if step.text.trim().is_empty() && step.calls.is_empty() && step.fail.is_empty() {
-                return Err(format!("turn {number} of {of} has neither `text` nor `calls` nor `fail`"));
+                return Err(format!(
+                    "turn {number} of {of} has neither `text` nor `calls` nor `fail`"
+                ));
             }
             if step.delay_ms.max(step.pace_ms) > LONGEST_MS {
                 return Err(format!("turn {number} of {of} waits longer than a day"));
@@ -138,7 +146,9 @@ fn pick(script: &Script, messages: &[Message], attempt: u32, shown: &str) -> Tur
     });
     let says = |marker: &str| {
         opening.is_some_and(|content| {
-            content.iter().any(|part| matches!(part, Part::Text { text } if text.contains(marker)))
+            content
+                .iter()
+                .any(|part| matches!(part, Part::Text { text } if text.contains(marker)))
         })
     };
     let turns = script
@@ -146,11 +156,17 @@ fn pick(script: &Script, messages: &[Message], attempt: u32, shown: &str) -> Tur
         .iter()
         .find(|conversation| says(&conversation.marker))
         .map_or(&script.turns, |conversation| &conversation.turns);
-    let number = messages.iter().filter(|m| matches!(m, Message::Assistant { .. })).count();
+    let number = messages
+        .iter()
+        .filter(|m| matches!(m, Message::Assistant { .. }))
+        .count();
     let mut turn = match turns.get(number) {
         Some(step) => played(step, attempt),
         None => Turn {
-            text: format!("The script {shown} has no turn {} for this conversation.", number + 1),
+            text: format!(
+                "The script {shown} has no turn {} for this conversation.",
+                number + 1
+            ),
             ..Turn::default()
         },
     };
@@ -165,7 +181,10 @@ fn played(step: &Step, attempt: u32) -> Turn {
     let tries = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
     // A turn that only fails goes on failing as it last did.
     let says_nothing = step.text.trim().is_empty() && step.calls.is_empty();
-    let failure = step.fail.get(tries).or(if says_nothing { step.fail.last() } else { None });
+    let failure = step
+        .fail
+        .get(tries)
+        .or(if says_nothing { step.fail.last() } else { None });
     let failure = failure.map(|failure| {
         let said = |usual: &str| match failure.text.as_str() {
             "" => usual.to_owned(),
@@ -177,12 +196,12 @@ fn played(step: &Step, attempt: u32) -> Turn {
                 text: said("the script says: overloaded"),
                 retry_after: failure.retry_after_ms.map(Duration::from_millis),
             }),
-            FailureKind::Overflow => {
-                Failure::AtOnce(Ended::Overflow { text: said("the script says: prompt is too long") })
-            }
-            FailureKind::Fatal => {
-                Failure::AtOnce(Ended::Fatal { text: said("the script says: refused") })
-            }
+            FailureKind::Overflow => Failure::AtOnce(Ended::Overflow {
+                text: said("the script says: prompt is too long"),
+            }),
+            FailureKind::Fatal => Failure::AtOnce(Ended::Fatal {
+                text: said("the script says: refused"),
+            }),
         }
     });
     Turn {
@@ -191,7 +210,10 @@ fn played(step: &Step, attempt: u32) -> Turn {
         calls: step
             .calls
             .iter()
-            .map(|call| Call { tool: call.tool.clone(), arguments: call.arguments.clone() })
+            .map(|call| Call {
+                tool: call.tool.clone(),
+                arguments: call.arguments.clone(),
+            })
             .collect(),
         delay: Duration::from_millis(step.delay_ms),
         pace: Duration::from_millis(step.pace_ms),
@@ -230,26 +252,47 @@ turns:
     fn context(opening: &str, answers: usize) -> Vec<Message> {
         let mut messages = vec![
             Message::System { text: "s".into() },
-            Message::User { content: vec![Part::text(opening)] },
+            Message::User {
+                content: vec![Part::text(opening)],
+            },
         ];
         for _ in 0..answers {
-            messages.push(Message::Assistant { content: vec![Part::text("x")] });
+            messages.push(Message::Assistant {
+                content: vec![Part::text("x")],
+            });
         }
         messages
     }
 
     fn picked(opening: &str, answers: usize, attempt: u32) -> Turn {
-        pick(&parse(SCRIPT).unwrap(), &context(opening, answers), attempt, "s.yaml")
+        pick(
+            &parse(SCRIPT).unwrap(),
+            &context(opening, answers),
+            attempt,
+            "s.yaml",
+        )
     }
 
     #[test]
     fn a_script_is_matched_by_the_first_user_text_and_the_turns_number() {
         let first = picked("please deploy it", 0, 1);
-        assert_eq!((first.thinking.as_str(), first.text.as_str()), ("let me see", "I look first."));
+        assert_eq!(
+            (first.thinking.as_str(), first.text.as_str()),
+            ("let me see", "I look first.")
+        );
         assert_eq!(first.calls[0].arguments, json!({"command": "git status"}));
-        assert_eq!(first.calls[1], Call { tool: "ls".into(), arguments: json!({}) });
+        assert_eq!(
+            first.calls[1],
+            Call {
+                tool: "ls".into(),
+                arguments: json!({})
+            }
+        );
         let other = picked("hi", 0, 1);
-        assert_eq!((other.text.as_str(), other.delay), ("hello", Duration::from_millis(5)));
+        assert_eq!(
+            (other.text.as_str(), other.delay),
+            ("hello", Duration::from_millis(5))
+        );
         assert_eq!(picked("hi", 1, 1).calls[0].arguments, json!("{broken"));
         assert!(picked("hi", 9, 1).text.contains("s.yaml has no turn 10"));
     }
@@ -263,9 +306,14 @@ turns:
         assert_eq!(picked("deploy", 1, 1).failure, Some(Failure::AtOnce(busy)));
         assert_eq!(picked("deploy", 1, 2).failure, Some(Failure::Cut));
         assert_eq!(picked("deploy", 1, 3).failure, None);
-        let overflow = Ended::Overflow { text: "the script says: prompt is too long".into() };
+        let overflow = Ended::Overflow {
+            text: "the script says: prompt is too long".into(),
+        };
         for attempt in [1, 5] {
-            assert_eq!(picked("hi", 2, attempt).failure, Some(Failure::AtOnce(overflow.clone())));
+            assert_eq!(
+                picked("hi", 2, attempt).failure,
+                Some(Failure::AtOnce(overflow.clone()))
+            );
         }
     }
 
@@ -276,7 +324,10 @@ turns:
             ("turns: [{text: a}, {thinking: b}]", "turn 2 of the script"),
             ("announce: true", "neither"),
             ("turns: [", "line"),
-            ("turns: [{text: a, delayMs: 99999999999}]", "longer than a day"),
+            (
+                "turns: [{text: a, delayMs: 99999999999}]",
+                "longer than a day",
+            ),
         ];
         for (text, part) in rows {
             let error = parse(text).unwrap_err();
@@ -286,14 +337,19 @@ turns:
 
     #[tokio::test]
     async fn a_missing_script_is_named_with_the_way_out() {
-        let error = turn(Path::new("/nowhere/x.yaml"), &context("a", 0), 1).await.unwrap_err();
+        let error = turn(Path::new("/nowhere/x.yaml"), &context("a", 0), 1)
+            .await
+            .unwrap_err();
         assert!(error.contains("/nowhere/x.yaml") && error.contains("relative to the Workspace"));
     }
 
     #[test]
     fn a_script_says_first_that_it_is_no_language_model() {
         let script = parse("turns: [{text: hello}, {text: again}]").unwrap();
-        assert_eq!(pick(&script, &context("a", 0), 1, "s").text, format!("{ANNOUNCEMENT}\n\nhello"));
+        assert_eq!(
+            pick(&script, &context("a", 0), 1, "s").text,
+            format!("{ANNOUNCEMENT}\n\nhello")
+        );
         assert_eq!(pick(&script, &context("a", 1), 1, "s").text, "again");
     }
 }
