@@ -1,3 +1,4 @@
 //! What crosses two programs, and the stand-ins.
 
+pub mod model;
 pub mod project;
