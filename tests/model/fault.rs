@@ -70,12 +70,18 @@ pub enum Fault {
 impl Fault {
     /// A status in the provider's words.
     pub fn status(status: u16) -> Fault {
-        Fault::Status { status, retry_after: None }
+        Fault::Status {
+            status,
+            retry_after: None,
+        }
     }
 
     /// Status 429 with `retry-after`: seconds or an HTTP date.
     pub fn rate_limit(retry_after: impl Into<String>) -> Fault {
-        Fault::Status { status: 429, retry_after: Some(retry_after.into()) }
+        Fault::Status {
+            status: 429,
+            retry_after: Some(retry_after.into()),
+        }
     }
 }
 
@@ -84,12 +90,24 @@ pub(super) fn body(wire: Wire, status: u16) -> Value {
     match wire {
         Wire::Anthropic => {
             let (kind, message) = match status {
-                400 => ("invalid_request_error", "messages: at least one message is required"),
+                400 => (
+                    "invalid_request_error",
+                    "messages: at least one message is required",
+                ),
                 401 => ("authentication_error", "invalid x-api-key"),
-                403 => ("permission_error", "Your API key does not have permission to use the specified resource."),
+                403 => (
+                    "permission_error",
+                    "Your API key does not have permission to use the specified resource.",
+                ),
                 404 => ("not_found_error", "model: claude-missing"),
-                413 => ("request_too_large", "Request exceeds the maximum allowed number of bytes."),
-                429 => ("rate_limit_error", "This request would exceed your organization's rate limit."),
+                413 => (
+                    "request_too_large",
+                    "Request exceeds the maximum allowed number of bytes.",
+                ),
+                429 => (
+                    "rate_limit_error",
+                    "This request would exceed your organization's rate limit.",
+                ),
                 529 => ("overloaded_error", "Overloaded"),
                 _ => ("api_error", "Internal server error"),
             };
@@ -98,12 +116,36 @@ pub(super) fn body(wire: Wire, status: u16) -> Value {
         Wire::OpenAi => {
             let (kind, code, message) = match status {
                 400 => ("invalid_request_error", None, "Invalid request."),
-                401 => ("invalid_request_error", Some("invalid_api_key"), "Incorrect API key provided. You can find your API key at https://platform.openai.com/account/api-keys."),
-                403 => ("invalid_request_error", None, "You are not allowed to use this model."),
-                404 => ("invalid_request_error", Some("model_not_found"), "The model does not exist or you do not have access to it."),
-                429 => ("requests", Some("rate_limit_exceeded"), "Rate limit reached for requests. Please try again later."),
-                503 => ("server_error", None, "The engine is currently overloaded, please try again later"),
-                _ => ("server_error", None, "The server had an error while processing your request. Sorry about that!"),
+                401 => (
+                    "invalid_request_error",
+                    Some("invalid_api_key"),
+                    "Incorrect API key provided. You can find your API key at https://platform.openai.com/account/api-keys.",
+                ),
+                403 => (
+                    "invalid_request_error",
+                    None,
+                    "You are not allowed to use this model.",
+                ),
+                404 => (
+                    "invalid_request_error",
+                    Some("model_not_found"),
+                    "The model does not exist or you do not have access to it.",
+                ),
+                429 => (
+                    "requests",
+                    Some("rate_limit_exceeded"),
+                    "Rate limit reached for requests. Please try again later.",
+                ),
+                503 => (
+                    "server_error",
+                    None,
+                    "The engine is currently overloaded, please try again later",
+                ),
+                _ => (
+                    "server_error",
+                    None,
+                    "The server had an error while processing your request. Sorry about that!",
+                ),
             };
             json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
         }

@@ -8,18 +8,39 @@ use super::{
 };
 
 const FIELDS: [&str; 18] = [
-    "model", "messages", "stream", "stream_options", "tools", "tool_choice", "max_tokens",
-    "max_completion_tokens", "reasoning_effort", "temperature", "top_p", "stop", "seed", "n",
-    "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options", "user",
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "max_completion_tokens",
+    "reasoning_effort",
+    "temperature",
+    "top_p",
+    "stop",
+    "seed",
+    "n",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "user",
 ];
 
 /// Checks a request as the real server does.
 pub(super) fn check(body: &Value) -> Result<Conversation, Refused> {
-    let top = body.as_object().ok_or_else(|| refused("We could not parse the JSON body of your request."))?;
+    let top = body
+        .as_object()
+        .ok_or_else(|| refused("We could not parse the JSON body of your request."))?;
     if let Some(field) = top.keys().find(|field| !FIELDS.contains(&field.as_str())) {
-        return Err(refused(format!("Unrecognized request argument supplied: {field}")));
+        return Err(refused(format!(
+            "Unrecognized request argument supplied: {field}"
+        )));
     }
-    let model = body["model"].as_str().ok_or_else(|| refused("you must provide a model parameter"))?;
+    let model = body["model"]
+        .as_str()
+        .ok_or_else(|| refused("you must provide a model parameter"))?;
     if model.starts_with("missing") {
         return Err(Refused {
             status: 404,
@@ -34,21 +55,33 @@ pub(super) fn check(body: &Value) -> Result<Conversation, Refused> {
     }
     let thinks = model.starts_with("gpt-5") || model.starts_with("gpt-6") || model.starts_with('o');
     if thinks && !body["max_tokens"].is_null() {
-        return Err(refused("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."));
+        return Err(refused(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        ));
     }
     if !thinks && model.starts_with("gpt-") && !body["reasoning_effort"].is_null() {
-        return Err(refused("Unrecognized request argument supplied: reasoning_effort"));
+        return Err(refused(
+            "Unrecognized request argument supplied: reasoning_effort",
+        ));
     }
     for (at, tool) in body["tools"].as_array().into_iter().flatten().enumerate() {
         let function = &tool["function"];
         let named = function["name"].as_str().is_some_and(|name| {
-            !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+            !name.is_empty()
+                && name.len() <= 64
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         });
         if tool["type"] != "function" || !named || function["parameters"]["type"] != "object" {
             return Err(refused(format!("Invalid 'tools[{at}]'")));
         }
     }
-    messages(body["messages"].as_array().ok_or_else(|| refused("Missing required parameter: 'messages'."))?)
+    messages(
+        body["messages"]
+            .as_array()
+            .ok_or_else(|| refused("Missing required parameter: 'messages'."))?,
+    )
 }
 
 fn messages(messages: &[Value]) -> Result<Conversation, Refused> {
@@ -76,15 +109,21 @@ fn messages(messages: &[Value]) -> Result<Conversation, Refused> {
                 conversation.answers += 1;
                 let calls = message["tool_calls"].as_array();
                 if !message["content"].is_string() && calls.is_none() {
-                    return Err(refused(format!("Invalid value for 'messages.[{at}].content': expected a string, got null.")));
+                    return Err(refused(format!(
+                        "Invalid value for 'messages.[{at}].content': expected a string, got null."
+                    )));
                 }
                 for call in calls.into_iter().flatten() {
                     let arguments = call["function"]["arguments"].as_str();
                     // The real server takes any string; templates of compatible
                     // servers want an object.
-                    let object = arguments.and_then(|a| serde_json::from_str::<Value>(a).ok()).is_some_and(|a| a.is_object());
+                    let object = arguments
+                        .and_then(|a| serde_json::from_str::<Value>(a).ok())
+                        .is_some_and(|a| a.is_object());
                     if !object || call["type"] != "function" {
-                        return Err(refused(format!("Invalid 'messages[{at}].tool_calls[0].function.arguments'")));
+                        return Err(refused(format!(
+                            "Invalid 'messages[{at}].tool_calls[0].function.arguments'"
+                        )));
                     }
                     waiting.push(call["id"].as_str().unwrap_or_default());
                 }
@@ -92,18 +131,28 @@ fn messages(messages: &[Value]) -> Result<Conversation, Refused> {
             "tool" => {
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 let Some(place) = waiting.iter().position(|open| *open == id) else {
-                    return Err(refused("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."));
+                    return Err(refused(
+                        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+                    ));
                 };
                 waiting.remove(place);
                 if !message["content"].is_string() {
-                    return Err(refused(format!("Invalid type for 'messages[{at}].content'")));
+                    return Err(refused(format!(
+                        "Invalid type for 'messages[{at}].content'"
+                    )));
                 }
             }
-            other => return Err(refused(format!("Invalid value: '{other}'. Supported values are: 'system', 'assistant', 'user', 'tool' and 'developer'."))),
+            other => {
+                return Err(refused(format!(
+                    "Invalid value: '{other}'. Supported values are: 'system', 'assistant', 'user', 'tool' and 'developer'."
+                )));
+            }
         }
     }
     if !waiting.is_empty() {
-        return Err(refused("An assistant message with 'tool_calls' must be followed by tool messages"));
+        return Err(refused(
+            "An assistant message with 'tool_calls' must be followed by tool messages",
+        ));
     }
     Ok(conversation)
 }
@@ -150,16 +199,28 @@ pub(super) fn frames(reply: &Reply, request: &Value) -> Vec<String> {
     let answer = request["messages"].as_array().map_or(0, Vec::len);
     let call = |index: usize, rest: Value| {
         let mut call = json!({"index": index});
-        call.as_object_mut().expect("made as an object").extend(rest.as_object().cloned().unwrap_or_default());
+        call.as_object_mut()
+            .expect("made as an object")
+            .extend(rest.as_object().cloned().unwrap_or_default());
         chunk(json!({"tool_calls": [call]}), None)
     };
     let begin = |index: usize, name: &str| {
         let id = format!("call_{answer}x{index}");
-        call(index, json!({"id": id, "type": "function", "function": {"name": name, "arguments": ""}}))
+        call(
+            index,
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": ""}}),
+        )
     };
-    let arguments = |index: usize, piece: &str| call(index, json!({"function": {"arguments": piece}}));
+    let arguments =
+        |index: usize, piece: &str| call(index, json!({"function": {"arguments": piece}}));
     if reply.interleaved {
-        frames.extend(reply.calls.iter().enumerate().map(|(index, c)| begin(index, &c.name)));
+        frames.extend(
+            reply
+                .calls
+                .iter()
+                .enumerate()
+                .map(|(index, c)| begin(index, &c.name)),
+        );
         let mut rest: Vec<_> = reply.calls.iter().map(|c| pieces(&c.arguments)).collect();
         loop {
             let round: Vec<String> = rest
@@ -178,8 +239,15 @@ pub(super) fn frames(reply: &Reply, request: &Value) -> Vec<String> {
             frames.extend(pieces(&c.arguments).map(|piece| arguments(index, piece)));
         }
     }
-    let usual = if reply.calls.is_empty() { "stop" } else { "tool_calls" };
-    frames.push(chunk(json!({}), Some(reply.stop.as_deref().unwrap_or(usual))));
+    let usual = if reply.calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    };
+    frames.push(chunk(
+        json!({}),
+        Some(reply.stop.as_deref().unwrap_or(usual)),
+    ));
     if request["stream_options"]["include_usage"] == true {
         let used = reply.usage;
         frames.push(data(&json!({
@@ -200,7 +268,10 @@ pub(super) fn frames(reply: &Reply, request: &Value) -> Vec<String> {
 /// A frame of text or of arguments, for an answer without end.
 pub(super) fn more(text: &str, in_arguments: bool) -> String {
     if in_arguments {
-        return chunk(json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]}), None);
+        return chunk(
+            json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]}),
+            None,
+        );
     }
     chunk(json!({"content": text}), None)
 }
@@ -219,7 +290,9 @@ pub(super) fn begin(in_arguments: bool) -> Vec<String> {
 
 /// An error in the stream.
 pub(super) fn error(kind: &str) -> String {
-    data(&json!({"error": {"message": "The server had an error while processing your request.", "type": kind, "code": null}}))
+    data(
+        &json!({"error": {"message": "The server had an error while processing your request.", "type": kind, "code": null}}),
+    )
 }
 
 fn chunk(delta: Value, finish: Option<&str>) -> String {

@@ -43,14 +43,21 @@ pub(super) struct Tokens {
 
 impl Default for Tokens {
     fn default() -> Tokens {
-        Tokens { input: 100, cached: 0, output: 20 }
+        Tokens {
+            input: 100,
+            cached: 0,
+            output: 20,
+        }
     }
 }
 
 impl Reply {
     /// An answer of text.
     pub fn says(text: impl Into<String>) -> Reply {
-        Reply { text: text.into(), ..Reply::default() }
+        Reply {
+            text: text.into(),
+            ..Reply::default()
+        }
     }
 
     /// An answer that says nothing.
@@ -77,7 +84,10 @@ impl Reply {
 
     /// Calls a tool with arguments that need not be JSON.
     pub fn raw_call(mut self, name: &str, arguments: &str) -> Reply {
-        self.calls.push(Call { name: name.to_owned(), arguments: arguments.to_owned() });
+        self.calls.push(Call {
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        });
         self
     }
 
@@ -89,7 +99,11 @@ impl Reply {
 
     /// Says that it cost this: input without cached tokens, cached, output.
     pub fn usage(mut self, input: u64, cached: u64, output: u64) -> Reply {
-        self.usage = Tokens { input, cached, output };
+        self.usage = Tokens {
+            input,
+            cached,
+            output,
+        };
         self
     }
 
@@ -125,7 +139,10 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let end = rest.char_indices().nth(PIECE).map_or(rest.len(), |(at, _)| at);
+        let end = rest
+            .char_indices()
+            .nth(PIECE)
+            .map_or(rest.len(), |(at, _)| at);
         let (piece, after) = rest.split_at(end);
         rest = after;
         Some(piece)

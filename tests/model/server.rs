@@ -111,18 +111,31 @@ impl Planned {
 impl ModelServer {
     /// Starts a server at a port that the kernel chooses.
     pub async fn start() -> ModelServer {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let address = listener.local_addr().expect("a bound listener has an address");
-        let shared = Arc::new(Shared { state: Mutex::default(), count: watch::Sender::new(0) });
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("loopback has a free port");
+        let address = listener
+            .local_addr()
+            .expect("a bound listener has an address");
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            count: watch::Sender::new(0),
+        });
         let router = Router::new()
             .route("/v1/chat/completions", post(chat_completions))
             .route("/v1/messages", post(messages))
             .layer(DefaultBodyLimit::max(64 * 1024 * 1024))
             .with_state(shared.clone());
         let task = tokio::spawn(async move {
-            axum::serve(listener, router).await.expect("serving ends only with the task");
+            axum::serve(listener, router)
+                .await
+                .expect("serving ends only with the task");
         });
-        ModelServer { address, shared, task }
+        ModelServer {
+            address,
+            shared,
+            task,
+        }
     }
 
     /// Its address without a path.
@@ -146,7 +159,10 @@ impl ModelServer {
         let turns = turns.into_iter().map(Planned::new).collect();
         let mut scene = self.shared.scene();
         scene.scripts.retain(|script| script.marker != marker);
-        scene.scripts.push(Script { marker: marker.to_owned(), turns });
+        scene.scripts.push(Script {
+            marker: marker.to_owned(),
+            turns,
+        });
     }
 
     /// Plays this reply to the next conversation that has no script.
@@ -164,7 +180,10 @@ impl ModelServer {
         let mut seen = self.shared.count.subscribe();
         let waited = tokio::time::timeout(bound, seen.wait_for(|now| *now >= count)).await;
         let now = self.shared.scene().requests.len();
-        assert!(waited.is_ok(), "{now} of {count} requests came within {bound:?}");
+        assert!(
+            waited.is_ok(),
+            "{now} of {count} requests came within {bound:?}"
+        );
     }
 }
 
@@ -176,22 +195,42 @@ impl Drop for ModelServer {
 
 impl Shared {
     fn scene(&self) -> MutexGuard<'_, Scene> {
-        self.state.lock().expect("no code panics while it holds the scene")
+        self.state
+            .lock()
+            .expect("no code panics while it holds the scene")
     }
 }
 
-async fn chat_completions(state: State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response<Body> {
+async fn chat_completions(
+    state: State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
     answer(Wire::OpenAi, state, uri, headers, body)
 }
 
-async fn messages(state: State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response<Body> {
+async fn messages(
+    state: State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
     answer(Wire::Anthropic, state, uri, headers, body)
 }
 
-fn answer(wire: Wire, State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response<Body> {
+fn answer(
+    wire: Wire,
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
     let json: Value = serde_json::from_slice(&body).unwrap_or_default();
     let mut scene = shared.scene();
-    let response = match admitted(wire, &headers, &json).and_then(|conversation| scene.choose(wire, &conversation)) {
+    let response = match admitted(wire, &headers, &json)
+        .and_then(|conversation| scene.choose(wire, &conversation))
+    {
         Err(refused) => plain(refused.status, refused.body.to_string(), None),
         Ok((reply, fault)) => play(wire, &json, &reply, fault),
     };
@@ -199,7 +238,10 @@ fn answer(wire: Wire, State(shared): State<Arc<Shared>>, uri: Uri, headers: Head
     scene.requests.push(Recorded {
         wire,
         uri: uri.to_string(),
-        headers: headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect(),
+        headers: headers
+            .iter()
+            .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+            .collect(),
         body,
         json,
         status: response.status().as_u16(),
@@ -210,25 +252,40 @@ fn answer(wire: Wire, State(shared): State<Arc<Shared>>, uri: Uri, headers: Head
 
 /// Key and version, then the request itself.
 fn admitted(wire: Wire, headers: &HeaderMap, json: &Value) -> Result<Conversation, Refused> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let header = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
     let key = match wire {
-        Wire::OpenAi => header("authorization").strip_prefix("Bearer ").unwrap_or_default(),
+        Wire::OpenAi => header("authorization")
+            .strip_prefix("Bearer ")
+            .unwrap_or_default(),
         Wire::Anthropic => header("x-api-key"),
     };
     if key.is_empty() || key == WRONG_KEY {
-        return Err(Refused { status: 401, body: fault::body(wire, 401) });
+        return Err(Refused {
+            status: 401,
+            body: fault::body(wire, 401),
+        });
     }
     match wire {
         Wire::OpenAi => openai::check(json),
-        Wire::Anthropic if header("anthropic-version") != "2023-06-01" => {
-            Err(Refused { status: 400, body: json!({"type": "error", "error": {"type": "invalid_request_error", "message": "anthropic-version: header is required"}}) })
-        }
+        Wire::Anthropic if header("anthropic-version") != "2023-06-01" => Err(Refused {
+            status: 400,
+            body: json!({"type": "error", "error": {"type": "invalid_request_error", "message": "anthropic-version: header is required"}}),
+        }),
         Wire::Anthropic => anthropic::check(json),
     }
 }
 
 impl Scene {
-    fn choose(&mut self, wire: Wire, conversation: &Conversation) -> Result<(Reply, Option<Fault>), Refused> {
+    fn choose(
+        &mut self,
+        wire: Wire,
+        conversation: &Conversation,
+    ) -> Result<(Reply, Option<Fault>), Refused> {
         let first = conversation.first_user.as_deref().unwrap_or_default();
         let lacking = |what: String| {
             let message = json!({"message": what, "type": "invalid_request_error"});
@@ -238,12 +295,25 @@ impl Scene {
             };
             Refused { status: 400, body }
         };
-        if let Some(script) = self.scripts.iter_mut().find(|script| first.contains(&script.marker)) {
+        if let Some(script) = self
+            .scripts
+            .iter_mut()
+            .find(|script| first.contains(&script.marker))
+        {
             let turn = script.turns.get_mut(conversation.answers);
-            let turn = turn.ok_or_else(|| lacking(format!("the stand-in has no turn {} of `{}`", conversation.answers + 1, script.marker)))?;
+            let turn = turn.ok_or_else(|| {
+                lacking(format!(
+                    "the stand-in has no turn {} of `{}`",
+                    conversation.answers + 1,
+                    script.marker
+                ))
+            })?;
             return Ok(turn.next());
         }
-        let next = self.queue.front_mut().ok_or_else(|| lacking(format!("the stand-in has no script for {first:?}")))?;
+        let next = self
+            .queue
+            .front_mut()
+            .ok_or_else(|| lacking(format!("the stand-in has no script for {first:?}")))?;
         let chosen = next.next();
         if chosen.1.is_none() {
             self.queue.pop_front();
@@ -264,13 +334,20 @@ fn play(wire: Wire, request: &Value, reply: &Reply, fault: Option<Fault>) -> Res
     };
     match fault {
         None => events(paced(frames, reply.pace)),
-        Some(Fault::Status { status, retry_after }) => {
-            plain(status, fault::body(wire, status).to_string(), retry_after.as_deref())
-        }
+        Some(Fault::Status {
+            status,
+            retry_after,
+        }) => plain(
+            status,
+            fault::body(wire, status).to_string(),
+            retry_after.as_deref(),
+        ),
         Some(Fault::Body { status, body }) => plain(status, body, None),
         Some(Fault::Redirect { to }) => {
             let redirect = Response::builder().status(307).header("location", to);
-            redirect.body(Body::empty()).expect("an address is a header's value")
+            redirect
+                .body(Body::empty())
+                .expect("an address is a header's value")
         }
         Some(Fault::Overflow) => plain(400, fault::overflow(wire).to_string(), None),
         Some(Fault::Cut { after }) => {
@@ -282,7 +359,9 @@ fn play(wire: Wire, request: &Value, reply: &Reply, fault: Option<Fault>) -> Res
             events(paced(first(after), reply.pace).chain(cut))
         }
         Some(Fault::End { after }) => events(paced(first(after), reply.pace)),
-        Some(Fault::Stall { after }) => events(paced(first(after), reply.pace).chain(stream::pending())),
+        Some(Fault::Stall { after }) => {
+            events(paced(first(after), reply.pace).chain(stream::pending()))
+        }
         Some(Fault::Event { after, kind }) => {
             let mut frames = first(after);
             frames.push(error(&kind));
@@ -290,7 +369,11 @@ fn play(wire: Wire, request: &Value, reply: &Reply, fault: Option<Fault>) -> Res
         }
         Some(Fault::Garbage { after }) => {
             let mut frames = first(after);
-            let name = if wire == Wire::Anthropic { "event: content_block_delta\n" } else { "" };
+            let name = if wire == Wire::Anthropic {
+                "event: content_block_delta\n"
+            } else {
+                ""
+            };
             frames.push(format!("{name}data: {{broken\n\n"));
             events(paced(frames, reply.pace))
         }
@@ -312,7 +395,11 @@ fn paced(frames: Vec<String>, pace: Duration) -> impl Stream<Item = Frame> + Sen
     })
 }
 
-fn without_end(wire: Wire, bytes: usize, in_arguments: bool) -> impl Stream<Item = Frame> + Send + 'static {
+fn without_end(
+    wire: Wire,
+    bytes: usize,
+    in_arguments: bool,
+) -> impl Stream<Item = Frame> + Send + 'static {
     let begin = match wire {
         Wire::OpenAi => openai::begin(in_arguments),
         Wire::Anthropic => anthropic::begin(in_arguments),
@@ -324,18 +411,30 @@ fn without_end(wire: Wire, bytes: usize, in_arguments: bool) -> impl Stream<Item
     };
     let more = Bytes::from(more);
     let count = bytes.div_ceil(HUGE_PIECE);
-    stream::iter(begin.into_iter().map(Bytes::from).chain(std::iter::repeat_n(more, count))).map(Ok)
+    stream::iter(
+        begin
+            .into_iter()
+            .map(Bytes::from)
+            .chain(std::iter::repeat_n(more, count)),
+    )
+    .map(Ok)
 }
 
 fn events(frames: impl Stream<Item = Frame> + Send + 'static) -> Response<Body> {
     let response = Response::builder().header("content-type", "text/event-stream");
-    response.body(Body::from_stream(frames)).expect("the headers are well formed")
+    response
+        .body(Body::from_stream(frames))
+        .expect("the headers are well formed")
 }
 
 fn plain(status: u16, body: String, retry_after: Option<&str>) -> Response<Body> {
-    let mut response = Response::builder().status(status).header("content-type", "application/json");
+    let mut response = Response::builder()
+        .status(status)
+        .header("content-type", "application/json");
     if let Some(after) = retry_after {
         response = response.header("retry-after", after);
     }
-    response.body(Body::from(body)).expect("the headers are well formed")
+    response
+        .body(Body::from(body))
+        .expect("the headers are well formed")
 }

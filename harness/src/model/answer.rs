@@ -156,12 +156,13 @@ impl Answer {
         if let Some(at) = calls.iter().position(|call| call.id == id) {
             return Some(calls.swap_remove(at));
         }
-        if !name.is_empty() {
-            return None;
-        }
-        match index {
-            Some(index) if index < calls.len() => Some(calls.swap_remove(index)),
-            _ => calls.pop(),
+        match index.filter(|index| *index < calls.len()) {
+            // Some servers repeat the name, and leave out the id.
+            Some(index) if name.is_empty() || calls[index].name == name => {
+                Some(calls.swap_remove(index))
+            }
+            _ if name.is_empty() => calls.pop(),
+            _ => None,
         }
     }
 

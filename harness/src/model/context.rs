@@ -6,8 +6,8 @@
 //! position and the prompt cache before it are kept.
 
 use genai::chat::{
-    CacheControl, ChatMessage, ChatRequest, ContentPart, CustomPart, MessageContent, Tool,
-    ToolCall as GenaiCall, ToolResponse,
+    CacheControl, ChatMessage, ChatRequest, ChatRole, ContentPart, CustomPart, MessageContent,
+    Tool, ToolCall as GenaiCall, ToolResponse,
 };
 use mooring_crds::Provider;
 use mooring_durable::{
@@ -92,9 +92,15 @@ fn one_system(settings: &Settings, messages: &[Message]) -> Vec<ChatMessage> {
     }
     close_user(settings, &mut out, &mut results, &mut user);
     let cached = settings.provider == Provider::Anthropic;
-    if cached && let Some(last) = out.last_mut() {
-        // The next request begins with all of this one.
-        last.options = Some(CacheControl::Ephemeral.into());
+    if cached {
+        // The request before this one ended with the second of them, the next
+        // one begins with all of this.
+        let mut users = out
+            .iter_mut()
+            .filter(|message| message.role == ChatRole::User);
+        for message in [users.next_back(), users.next_back()].into_iter().flatten() {
+            message.options = Some(CacheControl::Ephemeral.into());
+        }
     }
     if !system.is_empty() {
         let mut top = ChatMessage::system(system.join("\n\n"));

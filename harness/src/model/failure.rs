@@ -1,14 +1,12 @@
 //! What a provider's refusal or a broken stream means for the engine.
 
-use std::time::Duration;
-
 use genai::Error;
 use jiff::Timestamp;
 use mooring_durable::model::{ModelError, Usage};
-use reqwest::header::{DATE, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
-use super::Settings;
+use super::{Settings, retry_after::retry_after};
 
 /// Characters of a provider's text that are kept.
 const TEXT: usize = 2000;
@@ -207,42 +205,6 @@ fn broken(
     }
 }
 
-/// How long the provider asks to wait: `retry-after-ms`, or `retry-after` in
-/// seconds or as an HTTP date (RFC 9110, 10.2.3). A date is held against the
-/// answer's own `date`, so that a wrong clock here does not matter.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .map(str::trim)
-    };
-    let number = |text: &str| {
-        text.parse::<f64>()
-            .ok()
-            .filter(|n| n.is_finite() && *n >= 0.0)
-    };
-    if let Some(ms) = headers
-        .get("retry-after-ms")
-        .and_then(|v| v.to_str().ok())
-        .and_then(number)
-    {
-        return Duration::try_from_secs_f64(ms / 1000.0).ok();
-    }
-    let after = text(RETRY_AFTER)?;
-    if let Some(seconds) = number(after) {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let date = |text: &str| {
-        jiff::fmt::rfc2822::parse(text)
-            .ok()
-            .map(|date| date.timestamp())
-    };
-    let then = date(after)?;
-    let now = text(DATE).and_then(date).unwrap_or(now);
-    Some(Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO))
-}
-
 fn read_text(body: &str) -> Body {
     if let Ok(json) = serde_json::from_str::<Value>(body) {
         return read_json(&json);
@@ -297,8 +259,6 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use reqwest::header::{HeaderName, HeaderValue};
-
     use super::*;
 
     fn settings() -> Settings {
@@ -476,52 +436,5 @@ mod tests {
                 .count()
                 < TEXT + 100
         );
-    }
-
-    #[test]
-    fn retry_after_is_read_in_all_its_forms() {
-        let now: Timestamp = "2026-11-30T12:00:00Z".parse().unwrap();
-        let rows: [(&[(&str, &str)], Option<f64>); 9] = [
-            (&[("retry-after", "7")], Some(7.0)),
-            (&[("retry-after", "0.25")], Some(0.25)),
-            (
-                &[("retry-after-ms", "1500"), ("retry-after", "7")],
-                Some(1.5),
-            ),
-            (
-                &[("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT")],
-                Some(60.0),
-            ),
-            (
-                &[("retry-after", "Mon, 30 Nov 2026 11:00:00 GMT")],
-                Some(0.0),
-            ),
-            (
-                &[
-                    ("retry-after", "Mon, 30 Nov 2026 12:01:00 GMT"),
-                    ("date", "Mon, 30 Nov 2026 12:00:50 GMT"),
-                ],
-                Some(10.0),
-            ),
-            (&[("retry-after", "soon")], None),
-            (&[("retry-after", "-1")], None),
-            (&[], None),
-        ];
-        for (pairs, seconds) in rows {
-            let headers = pairs
-                .iter()
-                .map(|(name, value)| {
-                    (
-                        HeaderName::try_from(*name).unwrap(),
-                        HeaderValue::try_from(*value).unwrap(),
-                    )
-                })
-                .collect();
-            assert_eq!(
-                retry_after(&headers, now).map(|d| d.as_secs_f64()),
-                seconds,
-                "{pairs:?}"
-            );
-        }
     }
 }

@@ -252,10 +252,10 @@ impl Reading<'_> {
         }
     }
 
-    /// Frames are a few times larger than what they carry.
+    /// A frame may be a hundred times larger than the word it carries.
     fn check_size(&self) -> Result<(), ModelError> {
         let most = self.limits.bytes;
-        if self.answer.bytes() <= most && self.pulse.bytes() <= 40 * most as u64 {
+        if self.answer.bytes() <= most && self.pulse.bytes() <= 100 * most as u64 {
             return Ok(());
         }
         Err(ModelError::Fatal {

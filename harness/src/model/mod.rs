@@ -22,6 +22,7 @@ mod keys;
 mod prices;
 mod pulse;
 pub mod rehearsal;
+mod retry_after;
 mod settings;
 mod transport;
 

@@ -5,6 +5,7 @@
 mod catalog;
 mod faults;
 mod rehearsal;
+mod requests;
 mod wires;
 
 use std::{
@@ -16,9 +17,7 @@ use mooring_crds::ModelSpec;
 use mooring_durable::{
     id::{ConversationId, TaskId},
     message::{Message, Part, ToolCall, ToolSchema},
-    model::{
-        ModelError, ModelRequest, ModelResponse, Models, PartialSink, RequestContext, Usage,
-    },
+    model::{ModelError, ModelRequest, ModelResponse, Models, PartialSink, RequestContext, Usage},
 };
 use mooring_harness::model::{Catalog, KeyStore, Limits};
 use mooring_tests::model::ModelServer;
@@ -83,7 +82,12 @@ impl PartialSink for Heard {
 /// A request with the model's present options pinned.
 fn request(catalog: &Catalog, model: &str, messages: Vec<Message>) -> ModelRequest {
     let options = catalog.resolve(model).unwrap().options();
-    ModelRequest { model: model.into(), options, tools: vec![bash()], messages }
+    ModelRequest {
+        model: model.into(),
+        options,
+        tools: vec![bash()],
+        messages,
+    }
 }
 
 fn bash() -> ToolSchema {
@@ -105,10 +109,16 @@ async fn ask_hearing(
     attempt: u32,
     heard: &Heard,
 ) -> Result<ModelResponse, ModelError> {
-    let context = RequestContext { conversation: ConversationId(1), task: TaskId(1), attempt };
+    let context = RequestContext {
+        conversation: ConversationId(1),
+        task: TaskId(1),
+        attempt,
+    };
     let model = catalog.resolve(&request.model).unwrap();
     let asked = model.respond(request, &context, heard, CancellationToken::new());
-    tokio::time::timeout(Duration::from_secs(60), asked).await.expect("an answer within a minute")
+    tokio::time::timeout(Duration::from_secs(60), asked)
+        .await
+        .expect("an answer within a minute")
 }
 
 async fn ask(
@@ -116,7 +126,13 @@ async fn ask(
     model: &str,
     messages: Vec<Message>,
 ) -> Result<ModelResponse, ModelError> {
-    ask_hearing(catalog, &request(catalog, model, messages), 1, &Heard::default()).await
+    ask_hearing(
+        catalog,
+        &request(catalog, model, messages),
+        1,
+        &Heard::default(),
+    )
+    .await
 }
 
 fn system(text: &str) -> Message {
@@ -124,7 +140,9 @@ fn system(text: &str) -> Message {
 }
 
 fn user(text: &str) -> Message {
-    Message::User { content: vec![Part::text(text)] }
+    Message::User {
+        content: vec![Part::text(text)],
+    }
 }
 
 fn assistant(content: Vec<Part>) -> Message {
@@ -132,7 +150,12 @@ fn assistant(content: Vec<Part>) -> Message {
 }
 
 fn result(call: &ToolCall, content: Vec<Part>, is_error: bool) -> Message {
-    Message::ToolResult { call_id: call.id.clone(), name: call.name.clone(), content, is_error }
+    Message::ToolResult {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        content,
+        is_error,
+    }
 }
 
 fn calls(content: &[Part]) -> Vec<ToolCall> {
@@ -153,4 +176,14 @@ fn said(content: &[Part]) -> String {
             _ => None,
         })
         .collect()
+}
+
+/// A PNG of one pixel.
+const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+fn pixel() -> Part {
+    Part::Image {
+        media_type: "image/png".into(),
+        data: PIXEL.into(),
+    }
 }

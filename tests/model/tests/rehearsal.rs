@@ -7,7 +7,9 @@ use super::*;
 fn rehearsal(folder: &std::path::Path, script: &str) -> Catalog {
     let catalog = Catalog::new(Arc::new(KeyStore::new()), folder, Limits::default());
     let yaml = format!("[{{ name: r, provider: rehearsal, model: \"{script}\" }}]");
-    catalog.replace(&serde_saphyr::from_str::<Vec<ModelSpec>>(&yaml).unwrap()).unwrap();
+    catalog
+        .replace(&serde_saphyr::from_str::<Vec<ModelSpec>>(&yaml).unwrap())
+        .unwrap();
     catalog
 }
 
@@ -22,17 +24,31 @@ async fn without_a_script_it_does_what_is_said_and_reports() {
         let response = ask_hearing(&catalog, &request, 1, &heard).await.unwrap();
         assert_eq!(heard.text(), said(&response.content));
         assert!(response.usage.unwrap().input > 0);
-        let again = ask_hearing(&catalog, &request, 2, &Heard::default()).await.unwrap();
-        assert_eq!(again.content, response.content, "the same request has the same answer");
+        let again = ask_hearing(&catalog, &request, 2, &Heard::default())
+            .await
+            .unwrap();
+        assert_eq!(
+            again.content, response.content,
+            "the same request has the same answer"
+        );
         let calls = calls(&response.content);
-        let Some(call) = calls.first() else { break heard };
+        let Some(call) = calls.first() else {
+            break heard;
+        };
         tools.push(call.name.clone());
         messages.push(assistant(response.content));
         messages.push(result(call, vec![Part::text("hi")], false));
     };
     assert_eq!(tools, ["bash", "write"]);
     assert!(report.pieces() > 2);
-    assert!(report.text().lines().next().unwrap().contains("no language model"));
+    assert!(
+        report
+            .text()
+            .lines()
+            .next()
+            .unwrap()
+            .contains("no language model")
+    );
     assert!(report.text().contains("2 of 2"), "{}", report.text());
 }
 
@@ -52,8 +68,13 @@ conversations:
     .unwrap();
     let catalog = rehearsal(folder.path(), "play.yaml");
     let opening = request(&catalog, "r", vec![user("run the tests")]);
-    let first = ask_hearing(&catalog, &opening, 1, &Heard::default()).await.unwrap();
-    assert_eq!(said(&first.content), format!("{ANNOUNCEMENT}\n\nRunning them."));
+    let first = ask_hearing(&catalog, &opening, 1, &Heard::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        said(&first.content),
+        format!("{ANNOUNCEMENT}\n\nRunning them.")
+    );
     let calls = calls(&first.content);
     assert_eq!(calls[0].arguments, json!({"command": "cargo test"}));
     let messages = vec![
@@ -72,14 +93,20 @@ conversations:
         }
         other => panic!("{other:?}"),
     }
-    let third = ask_hearing(&catalog, &second, 3, &Heard::default()).await.unwrap();
+    let third = ask_hearing(&catalog, &second, 3, &Heard::default())
+        .await
+        .unwrap();
     assert_eq!(said(&third.content), "All green.");
 }
 
 #[tokio::test]
 async fn a_wrong_script_ends_the_run_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("bad.yaml"), "turns:\n  - { text: a }\n  - { say: b }\n").unwrap();
+    std::fs::write(
+        folder.path().join("bad.yaml"),
+        "turns:\n  - { text: a }\n  - { say: b }\n",
+    )
+    .unwrap();
     for (script, part) in [("bad.yaml", "line 3"), ("none.yaml", "none.yaml")] {
         let outcome = ask(&rehearsal(folder.path(), script), "r", vec![user("hi")]).await;
         match outcome {
@@ -92,18 +119,30 @@ async fn a_wrong_script_ends_the_run_with_its_place() {
 #[tokio::test]
 async fn cancelling_ends_a_long_wait() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("slow.yaml"), "turns: [{ text: late, delayMs: 3600000 }]").unwrap();
+    std::fs::write(
+        folder.path().join("slow.yaml"),
+        "turns: [{ text: late, delayMs: 3600000 }]",
+    )
+    .unwrap();
     let catalog = rehearsal(folder.path(), "slow.yaml");
     let request = request(&catalog, "r", vec![user("hi")]);
     let cancel = CancellationToken::new();
     let model = catalog.resolve("r").unwrap();
-    let context = RequestContext { conversation: ConversationId(1), task: TaskId(1), attempt: 1 };
+    let context = RequestContext {
+        conversation: ConversationId(1),
+        task: TaskId(1),
+        attempt: 1,
+    };
     let heard = Heard::default();
     let asked = model.respond(&request, &context, &heard, cancel.clone());
     let cancelling = async {
         tokio::task::yield_now().await;
         cancel.cancel();
     };
-    let (outcome, ()) = tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(asked, cancelling) }).await.unwrap();
+    let (outcome, ()) = tokio::time::timeout(Duration::from_secs(10), async {
+        tokio::join!(asked, cancelling)
+    })
+    .await
+    .unwrap();
     assert!(matches!(outcome, Err(ModelError::Cancelled)));
 }

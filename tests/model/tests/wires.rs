@@ -4,13 +4,6 @@ use mooring_tests::model::{Fault, Reply, Wire};
 
 use super::*;
 
-/// A PNG of one pixel.
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
-
-fn pixel() -> Part {
-    Part::Image { media_type: "image/png".into(), data: PIXEL.into() }
-}
-
 #[tokio::test]
 async fn text_streams_in_pieces_and_ends_with_usage_and_reason() {
     let server = ModelServer::start().await;
@@ -24,7 +17,15 @@ async fn text_streams_in_pieces_and_ends_with_usage_and_reason() {
         assert_eq!(response.content, [Part::text(text)], "{wire}");
         assert_eq!(heard.text(), text, "{wire}");
         assert!(heard.pieces() > 3, "{wire}: {} pieces", heard.pieces());
-        assert_eq!(response.usage, Some(Usage { input: 100, cached: 20, output: 7 }), "{wire}");
+        assert_eq!(
+            response.usage,
+            Some(Usage {
+                input: 100,
+                cached: 20,
+                output: 7
+            }),
+            "{wire}"
+        );
         assert_eq!(response.stop_reason.as_deref(), Some(reason), "{wire}");
     }
 }
@@ -41,16 +42,22 @@ async fn calls_come_whole_and_in_order() {
     server.script("plain", [reply()]);
     server.script("mixed", [reply().interleaved()]);
     let catalog = catalog(&server);
-    for (wire, opening, reason) in
-        [("openai", "plain", "tool_calls"), ("openai", "mixed", "tool_calls"), ("anthropic", "plain", "tool_use")]
-    {
+    for (wire, opening, reason) in [
+        ("openai", "plain", "tool_calls"),
+        ("openai", "mixed", "tool_calls"),
+        ("anthropic", "plain", "tool_use"),
+    ] {
         let response = ask(&catalog, wire, vec![user(opening)]).await.unwrap();
         assert_eq!(said(&response.content), "Two things.");
         let calls = calls(&response.content);
         let arguments: Vec<&Value> = calls.iter().map(|call| &call.arguments).collect();
         assert_eq!(
             arguments,
-            [&json!({"command": "echo ä; ls -la /tmp"}), &json!({"command": "pwd", "timeout_ms": 5}), &json!({})],
+            [
+                &json!({"command": "echo ä; ls -la /tmp"}),
+                &json!({"command": "pwd", "timeout_ms": 5}),
+                &json!({})
+            ],
             "{wire} {opening}"
         );
         let mut ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
@@ -79,7 +86,11 @@ async fn a_whole_run_goes_back_as_each_provider_wants_it() {
         let first = ask(&catalog, wire, messages.clone()).await.unwrap();
         let calls = calls(&first.content);
         messages.push(assistant(first.content));
-        messages.push(result(&calls[0], vec![Part::text("a picture"), pixel()], false));
+        messages.push(result(
+            &calls[0],
+            vec![Part::text("a picture"), pixel()],
+            false,
+        ));
         messages.push(result(&calls[1], vec![Part::text("exit status 1")], true));
         let second = ask(&catalog, wire, messages.clone()).await.unwrap();
         messages.push(assistant(second.content));
@@ -92,15 +103,39 @@ async fn a_whole_run_goes_back_as_each_provider_wants_it() {
     let last = |wire| requests.iter().rfind(|r| r.wire == wire).unwrap().json["messages"].clone();
 
     let openai = last(Wire::OpenAi);
-    let roles: Vec<&str> = openai.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "user", "assistant", "user"]);
+    let roles: Vec<&str> = openai
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        roles,
+        [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "user",
+            "assistant",
+            "user"
+        ]
+    );
     assert_eq!(openai[3]["content"], "a picture");
     assert_eq!(openai[4]["content"], "Error: exit status 1");
-    let url = openai[5]["content"][1]["image_url"]["url"].as_str().unwrap();
+    let url = openai[5]["content"][1]["image_url"]["url"]
+        .as_str()
+        .unwrap();
     assert_eq!(url, format!("data:image/png;base64,{PIXEL}"));
 
     let anthropic = last(Wire::Anthropic);
-    let roles: Vec<&str> = anthropic.as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
+    let roles: Vec<&str> = anthropic
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["role"].as_str().unwrap())
+        .collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
     let results = &anthropic[2]["content"];
     assert_eq!(results[0]["content"][0]["text"], "a picture");
@@ -126,7 +161,11 @@ async fn thoughts_go_back_to_who_had_them_as_they_came() {
         let heard = Heard::default();
         let first = request(&catalog, model, vec![user("think")]);
         let response = ask_hearing(&catalog, &first, 1, &heard).await.unwrap();
-        assert_eq!(heard.thinking(), "What would be best here? Listing first.", "{model}");
+        assert_eq!(
+            heard.thinking(),
+            "What would be best here? Listing first.",
+            "{model}"
+        );
         let Part::Thinking { text, signature } = &response.content[0] else {
             panic!("{model} thinks first: {:?}", response.content);
         };
@@ -146,110 +185,49 @@ async fn thoughts_go_back_to_who_had_them_as_they_came() {
     assert_eq!(thoughts[0]["type"], "thinking");
     assert_eq!(thoughts[1]["type"], "redacted_thinking");
     assert_eq!(requests[1].json["thinking"]["budget_tokens"], 8000);
-    assert_eq!(requests[3].json["messages"][1]["reasoning_content"], "What would be best here? Listing first.");
-}
-
-#[tokio::test]
-async fn another_providers_thoughts_and_ids_do_not_disturb() {
-    let server = ModelServer::start().await;
-    server.script("switch", [Reply::empty(), Reply::says("fine")]);
-    let catalog = catalog(&server);
-    for wire in WIRES {
-        let call = ToolCall { id: "call:1/ä".into(), name: "bash".into(), arguments: json!({"command": "ls"}) };
-        let thought = |signature: Option<&str>| Part::Thinking {
-            text: "hm".into(),
-            signature: signature.map(str::to_owned),
-        };
-        let foreign = if wire == "openai" { thought(Some("c2ln")) } else { thought(None) };
-        let messages = vec![
-            user("switch"),
-            assistant(vec![foreign, thought(Some("gemini:abc")), Part::ToolCall(call.clone())]),
-            result(&call, vec![], false),
-        ];
-        let response = ask(&catalog, wire, messages).await.unwrap();
-        assert_eq!(said(&response.content), "fine", "{wire}");
-    }
-}
-
-#[tokio::test]
-async fn a_later_instruction_keeps_its_place() {
-    let server = ModelServer::start().await;
-    server.script("start", [Reply::empty(), Reply::says("ok"), Reply::says("ok")]);
-    let catalog = catalog(&server);
-    let messages = vec![
-        system("First rules."),
-        system("More rules."),
-        user("start"),
-        assistant(vec![Part::text("yes?")]),
-        system("From here on, whisper."),
-        user("go on"),
-    ];
-    for wire in WIRES {
-        ask(&catalog, wire, messages.clone()).await.unwrap();
-    }
-    let requests = server.requests();
-    let openai = &requests[0].json["messages"];
-    assert_eq!(openai[4], json!({"role": "system", "content": "From here on, whisper."}));
-    let anthropic = &requests[1].json;
-    assert_eq!(anthropic["system"][0]["text"], "First rules.\n\nMore rules.");
-    let last = anthropic["messages"][2]["content"].to_string();
-    assert!(last.contains("<system>\\nFrom here on, whisper.\\n</system>"), "{last}");
-    assert!(last.find("whisper") < last.find("go on"), "{last}");
-
-    // At the very end, too, behind the results of a round.
-    let call = ToolCall { id: "c1".into(), name: "bash".into(), arguments: json!({}) };
-    let messages = vec![
-        user("start"),
-        assistant(vec![Part::ToolCall(call.clone())]),
-        result(&call, vec![Part::text("done")], false),
-        system("The model's name is now B."),
-    ];
-    for wire in WIRES {
-        ask(&catalog, wire, messages.clone()).await.unwrap();
-    }
-    let requests = server.requests();
-    assert_eq!(requests[3].json["messages"][2]["content"][0]["type"], "tool_result");
-    assert_eq!(requests[3].json["messages"][2]["content"][1]["type"], "text");
-}
-
-#[tokio::test]
-async fn a_context_that_begins_with_an_answer_or_holds_blanks_is_taken() {
-    let server = ModelServer::start().await;
-    server.queue(Reply::says("ok"));
-    server.queue(Reply::says("ok"));
-    let catalog = catalog(&server);
-    let messages = vec![
-        system("Rules."),
-        assistant(vec![Part::text("What I said before.")]),
-        Message::User { content: vec![Part::text("  \n"), Part::text("and now?")] },
-        assistant(vec![Part::text(" ")]),
-        Message::User { content: vec![Part::Image { media_type: "image/svg+xml".into(), data: "PHN2Zz4=".into() }, pixel()] },
-    ];
-    for wire in WIRES {
-        assert_eq!(said(&ask(&catalog, wire, messages.clone()).await.unwrap().content), "ok", "{wire}");
-    }
-    let svg = server.requests()[0].body.clone();
-    assert!(String::from_utf8_lossy(&svg).contains("image/svg+xml, which models do not take"));
+    assert_eq!(
+        requests[3].json["messages"][1]["reasoning_content"],
+        "What would be best here? Listing first."
+    );
 }
 
 #[tokio::test]
 async fn invalid_arguments_reach_the_engine_as_they_came_and_go_back_readable() {
     let server = ModelServer::start().await;
-    for (opening, raw) in [("broken", "{\"command\": \"ls"), ("list", "[1, 2]"), ("word", "ls")] {
-        server.script(opening, [Reply::says("").raw_call("bash", raw), Reply::says("sorry")]);
+    for (opening, raw) in [
+        ("broken", "{\"command\": \"ls"),
+        ("list", "[1, 2]"),
+        ("word", "ls"),
+    ] {
+        server.script(
+            opening,
+            [Reply::says("").raw_call("bash", raw), Reply::says("sorry")],
+        );
     }
     let catalog = catalog(&server);
     for wire in WIRES {
-        for (opening, raw) in [("broken", "{\"command\": \"ls"), ("list", "[1, 2]"), ("word", "ls")] {
+        for (opening, raw) in [
+            ("broken", "{\"command\": \"ls"),
+            ("list", "[1, 2]"),
+            ("word", "ls"),
+        ] {
             let first = ask(&catalog, wire, vec![user(opening)]).await.unwrap();
             let calls = calls(&first.content);
             assert_eq!(calls[0].arguments, json!(raw), "{wire} {opening}");
             let messages = vec![
                 user(opening),
                 assistant(first.content),
-                result(&calls[0], vec![Part::text("the arguments are no JSON object")], true),
+                result(
+                    &calls[0],
+                    vec![Part::text("the arguments are no JSON object")],
+                    true,
+                ),
             ];
-            assert_eq!(said(&ask(&catalog, wire, messages).await.unwrap().content), "sorry", "{wire}");
+            assert_eq!(
+                said(&ask(&catalog, wire, messages).await.unwrap().content),
+                "sorry",
+                "{wire}"
+            );
             let body = server.requests().last().unwrap().json.to_string();
             assert!(body.contains("invalid_json"), "{body}");
         }
@@ -259,59 +237,14 @@ async fn invalid_arguments_reach_the_engine_as_they_came_and_go_back_readable() 
 #[tokio::test]
 async fn what_was_cut_off_in_a_calls_arguments_is_no_call_without_arguments() {
     let server = ModelServer::start().await;
-    server.script("long", [Reply::says("I write.").raw_call("write", "").stop("length")]);
+    server.script(
+        "long",
+        [Reply::says("I write.").raw_call("write", "").stop("length")],
+    );
     let catalog = catalog(&server);
     let response = ask(&catalog, "openai", vec![user("long")]).await.unwrap();
     assert_eq!(calls(&response.content)[0].arguments, json!(""));
     assert_eq!(response.stop_reason.as_deref(), Some("length"));
-}
-
-#[tokio::test]
-async fn tools_limits_thinking_and_names_stand_in_the_request() {
-    let server = ModelServer::start().await;
-    let rows = [
-        ("openai", "qwen-max", "", json!({"model": "qwen-max", "max_tokens": null, "reasoning_effort": null})),
-        ("openai", "org::m-low", "maxOutput: 77", json!({"model": "org::m-low", "max_tokens": 77})),
-        ("openai", "gpt-5-mini", "thinking: High", json!({"model": "gpt-5-mini", "max_completion_tokens": 32000, "reasoning_effort": "high"})),
-        ("openai", "gpt-5", "thinking: 'Off'", json!({"reasoning_effort": "minimal"})),
-        ("openai", "gpt-5.1", "thinking: 'Off'", json!({"reasoning_effort": "none"})),
-        ("openai", "gpt-4o", "thinking: 'Off'", json!({"reasoning_effort": null, "max_tokens": 16384})),
-        ("anthropic", "claude-opus-5-5", "thinking: Low", json!({"max_tokens": 32000, "output_config": {"effort": "low"}})),
-        ("anthropic", "claude-sonnet-4-5", "", json!({"max_tokens": 32000, "thinking": null})),
-        ("anthropic", "claude-house-max", "maxOutput: 500", json!({"model": "claude-house-max", "max_tokens": 500, "thinking": null, "output_config": null})),
-    ];
-    for (provider, model, more, expected) in rows {
-        server.queue(Reply::says("ok"));
-        let url = if provider == "openai" { server.openai_url() } else { server.anthropic_url() };
-        let more = if more.is_empty() { String::new() } else { format!(", {more}") };
-        let spec = format!("- {{ name: m, provider: {provider}, model: \"{model}\", endpoint: \"{url}\"{more} }}\n");
-        let catalog = catalog_with(&server, Limits::default(), &spec);
-        ask(&catalog, "m", vec![user("hi")]).await.unwrap();
-        let sent = server.requests().last().unwrap().json.clone();
-        for (field, value) in expected.as_object().unwrap() {
-            assert_eq!(sent[field], *value, "{model}: {field} of {sent}");
-        }
-        let tool = if provider == "openai" { &sent["tools"][0]["function"]["parameters"] } else { &sent["tools"][0]["input_schema"] };
-        assert_eq!(*tool, bash().parameters);
-    }
-}
-
-#[tokio::test]
-async fn the_same_request_has_the_same_bytes_and_the_key_only_in_its_header() {
-    let server = ModelServer::start().await;
-    let catalog = catalog(&server);
-    for wire in WIRES {
-        let request = request(&catalog, wire, vec![system("s"), user("hi"), assistant(vec![Part::text("a")]), user("b")]);
-        for _ in 0..2 {
-            server.queue(Reply::says("ok"));
-            ask_hearing(&catalog, &request, 1, &Heard::default()).await.unwrap();
-        }
-        let requests = server.requests();
-        let [.., first, second] = requests.as_slice() else { panic!("two requests") };
-        assert_eq!(first.body, second.body, "{wire}");
-        assert!(!String::from_utf8_lossy(&first.body).contains("sk-test"));
-        assert!(first.headers.iter().any(|(_, value)| value.contains("sk-test")));
-    }
 }
 
 #[tokio::test]
@@ -323,19 +256,29 @@ async fn cancelling_ends_a_request_at_once() {
         let request = request(&catalog, wire, vec![user("hi")]);
         let model = catalog.resolve(wire).unwrap();
         let cancel = CancellationToken::new();
-        let context = RequestContext { conversation: ConversationId(1), task: TaskId(1), attempt: 1 };
+        let context = RequestContext {
+            conversation: ConversationId(1),
+            task: TaskId(1),
+            attempt: 1,
+        };
         let heard = Heard::default();
         let asked = model.respond(&request, &context, &heard, cancel.clone());
         let before = server.requests().len();
         let cancelling = async {
-            server.wait_for_requests(before + 1, Duration::from_secs(10)).await;
+            server
+                .wait_for_requests(before + 1, Duration::from_secs(10))
+                .await;
             cancel.cancel();
         };
-        let (outcome, ()) = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(asked, cancelling) })
-            .await
-            .unwrap();
+        let (outcome, ()) = tokio::time::timeout(Duration::from_secs(20), async {
+            tokio::join!(asked, cancelling)
+        })
+        .await
+        .unwrap();
         assert!(matches!(outcome, Err(ModelError::Cancelled)), "{outcome:?}");
         server.queue(Reply::says("x"));
-        ask(&catalog, wire, vec![user("use up the stalled reply")]).await.unwrap();
+        ask(&catalog, wire, vec![user("use up the stalled reply")])
+            .await
+            .unwrap();
     }
 }
