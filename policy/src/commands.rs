@@ -1,0 +1,541 @@
+//! From a script to facts: wrappers peeled, options and operands understood.
+
+use crate::bash::{self, Command, Redirect, Word};
+use crate::facts::{
+    AssignmentFact, CommandFact, Direction, Facts, PathFact, Role, Source, Unresolved,
+};
+use crate::folders::Folders;
+use crate::programs::interpreters::{self, Code};
+use crate::programs::operands::{self, Kind};
+use crate::programs::options::{self, Effect, Uses};
+use crate::programs::{
+    bare_name, base_name, builtins, git, little_languages, variables, wrappers,
+};
+
+/// Commands wrap each other at most this deeply.
+const MAX_WRAPPED: usize = 12;
+/// Facts that are kept of what may be a command.
+const MAX_DOUBTFUL: usize = 20_000;
+
+/// Adds the facts of a script that starts in `cwd`.
+pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {
+    facts.script = true;
+    let script = bash::read_script(text);
+    let mut reader = Reader { facts, folders: Folders::new(cwd, text), inputs: false, depth: 0 };
+    for trouble in script.unresolved {
+        reader.facts.unresolved.push(Unresolved {
+            start: trouble.start,
+            end: trouble.end,
+            why: trouble.why,
+        });
+    }
+    for Command { words } in &script.commands {
+        reader.command(words, Role::Plain);
+    }
+    for redirect in &script.redirects {
+        reader.redirect(redirect);
+    }
+    for assignment in &script.assignments {
+        let free = variables::is_inert(&assignment.name)
+            || (variables::is_private(&assignment.name) && script.commands.is_empty())
+            || (variables::is_private(&assignment.name) && !reader.is_prefix(&assignment.value));
+        reader.assignment(&assignment.name, &assignment.value.text, free);
+    }
+    for Command { words } in &script.doubtful {
+        reader.doubtful(words);
+    }
+    if reader.inputs {
+        // A shell reads its script from standard input.
+        for input in &script.inputs {
+            reader.script_text(&input.text);
+        }
+    }
+    if facts.commands.is_empty()
+        && facts.paths.is_empty()
+        && facts.assignments.is_empty()
+        && facts.unresolved.is_empty()
+    {
+        facts.unresolved.push(Unresolved {
+            start: 0,
+            end: text.len(),
+            why: "there is no command".to_owned(),
+        });
+    }
+}
+
+struct Reader<'a> {
+    facts: &'a mut Facts,
+    folders: Folders<'a>,
+    /// A shell reads its script from standard input.
+    inputs: bool,
+    depth: usize,
+}
+
+impl Reader<'_> {
+    fn unresolved(&mut self, word: &Word, why: impl Into<String>) {
+        let (start, end) = (word.at, word.at + word.text.len().max(1));
+        self.facts.unresolved.push(Unresolved { start, end, why: why.into() });
+    }
+
+    /// Whether an assignment stands in front of a command. Without certain
+    /// positions every assignment may.
+    fn is_prefix(&self, value: &Word) -> bool {
+        self.folders.is_followed_by_word(value.at)
+    }
+
+    fn assignment(&mut self, name: &str, value: &str, free: bool) {
+        let text = format!("{name}={value}");
+        self.facts.assignments.push(AssignmentFact { text, free });
+    }
+
+    /// A script that is not certain to run, for deny only.
+    fn script_text(&mut self, text: &str) {
+        if self.facts.doubtful.len() > MAX_DOUBTFUL {
+            return;
+        }
+        let script = bash::read_script(text);
+        for command in script.commands.iter().chain(&script.doubtful) {
+            self.doubtful(&command.words);
+        }
+        for redirect in &script.redirects {
+            self.redirect(redirect);
+        }
+    }
+
+    fn doubtful(&mut self, words: &[Word]) {
+        let mut at = 0;
+        for _ in 0..MAX_WRAPPED {
+            let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) else { return };
+            if self.facts.doubtful.len() > MAX_DOUBTFUL {
+                return;
+            }
+            let program = base_name(&rest[0].text);
+            self.facts.doubtful.push(fact(rest, Role::Plain, Vec::new(), None));
+            let Some(peeled) = wrappers::peel(program, rest) else { return };
+            match peeled.inner {
+                Some(inner) => at += inner,
+                None => return,
+            }
+        }
+    }
+
+    fn command(&mut self, words: &[Word], role: Role) {
+        let Some(first) = words.first() else { return };
+        if self.depth >= MAX_WRAPPED {
+            self.unresolved(first, "too many commands inside each other");
+            self.doubtful(words);
+            return;
+        }
+        self.depth += 1;
+        self.program(words, role);
+        self.depth -= 1;
+    }
+
+    fn program(&mut self, words: &[Word], role: Role) {
+        let first = &words[0];
+        let text = first.text.as_str();
+        if first.dynamic || (first.glob && text != "[") {
+            self.unresolved(first, "which program runs is known only when it runs");
+        } else if text.is_empty()
+            || text.starts_with('-')
+            || text.contains(char::is_whitespace)
+            || !text.is_ascii()
+        {
+            self.unresolved(first, "a program with an unusual name");
+        }
+        let program = base_name(text);
+        if let Some(why) = builtins::evaluates(words) {
+            self.unresolved(first, why);
+        }
+        if let Some(peeled) = wrappers::peel(program, words) {
+            self.wrapper(words, &peeled, role);
+            return;
+        }
+        let globals = (program == "git").then(|| git::globals(words));
+        let (sub, start) = git::sub_command(program, words);
+        let uses = options::uses(program, sub, words, start);
+        let mut needs: Vec<(String, String)> = uses
+            .options
+            .iter()
+            .filter(|used| {
+                matches!(used.effect, Effect::Run | Effect::Write | Effect::Change)
+            })
+            .map(|used| (named(used, words), used.why.to_owned()))
+            .collect();
+        if let Some(globals) = &globals {
+            for at in &globals.changing {
+                let why = "changes which programs or which repository git uses";
+                needs.push((words[*at].text.clone(), why.to_owned()));
+                self.script_value(words, *at);
+            }
+        }
+        let mut runs = self.interpreter(program, words);
+        if runs.is_none() {
+            runs = runs_file(text, program, words);
+        }
+        let runs = runs.map(|file| match self.folders.locate(&file).as_slice() {
+            [one] => one.clone(),
+            _ => String::new(), // no environment knows its content, so no grant is given
+        });
+        self.cd(program, words);
+        self.facts.commands.push(fact(words, role, needs, runs));
+        for used in &uses.options {
+            if used.effect == Effect::Run {
+                let inner = &words[used.words.clone()];
+                if inner.len() > 1 {
+                    self.command(inner, Role::Plain);
+                }
+                if let Some(value) = &used.value {
+                    self.script_text(value.strip_prefix("exec=").unwrap_or(value));
+                }
+            }
+        }
+        self.operands(program, sub, words, &uses);
+        if let Some(globals) = globals {
+            for at in globals.folders {
+                self.path_word(words.get(at), Direction::Unknown);
+            }
+        }
+    }
+
+    /// `-c alias.x='!rm -rf y'`: the value may be a script.
+    fn script_value(&mut self, words: &[Word], at: usize) {
+        for word in words.iter().skip(at).take(2) {
+            if let Some((_, value)) = word.text.split_once('=') {
+                self.script_text(value.trim_start_matches('!'));
+            }
+        }
+    }
+
+    fn wrapper(&mut self, words: &[Word], peeled: &wrappers::Peeled, role: Role) {
+        if let Some(why) = &peeled.trouble {
+            self.unresolved(&words[0], why.clone());
+            // Whatever may be the command, or the script, in the words.
+            for (at, word) in words.iter().enumerate().skip(1).take(6) {
+                if !word.text.starts_with('-') {
+                    self.doubtful(&words[at..]);
+                }
+                if word.text.contains(' ') {
+                    self.script_text(&word.text);
+                }
+            }
+        }
+        for at in &peeled.assignments {
+            if let Some((name, value)) = words[*at].text.split_once('=') {
+                self.assignment(name, value, variables::is_inert(name));
+            }
+        }
+        let limit = peeled.inner.unwrap_or(words.len());
+        for word in &words[1..limit.min(words.len())] {
+            if word.dynamic || word.glob {
+                self.unresolved(word, unknown(word));
+            }
+        }
+        let own = match (peeled.inner, peeled.elevated) {
+            (Some(_), true) => Role::Elevated,
+            (Some(_), false) => Role::Wrapper,
+            (None, _) => role,
+        };
+        self.facts.commands.push(fact(words, own, Vec::new(), None));
+        match peeled.inner {
+            Some(at) => self.command(&words[at..], Role::Plain),
+            None => {
+                if let Some(script) = peeled.script.and_then(|at| words.get(at)) {
+                    self.script_text(&script.text);
+                }
+            }
+        }
+    }
+
+    /// The file that an interpreter runs, if it runs one.
+    fn interpreter(&mut self, program: &str, words: &[Word]) -> Option<String> {
+        match interpreters::code(program, words)? {
+            Code::Nothing | Code::Module => None,
+            Code::File(at) => Some(words[at].text.clone()),
+            Code::Inline { shell, text } => {
+                self.unresolved(&words[0], format!("{program} runs code that is not read"));
+                match text.and_then(|at| words.get(at)) {
+                    Some(script) if shell => self.script_text(&script.text),
+                    None if shell => self.inputs = true,
+                    _ => {}
+                }
+                None
+            }
+        }
+    }
+
+    fn cd(&mut self, program: &str, words: &[Word]) {
+        if !matches!(program, "cd" | "pushd" | "popd") {
+            return;
+        }
+        let mut operands = words[1..].iter().filter(|word| !word.text.starts_with('-'));
+        let target = operands.next();
+        let back = program == "popd" || words.iter().any(|word| word.text == "-");
+        let known = match target {
+            Some(word) if word.is_static() && !back => self.folders.enter(&path_text(word), word.at),
+            None if program == "cd" && !back => self.folders.enter("~", words[0].at),
+            _ => false,
+        };
+        if !known {
+            self.unresolved(&words[0], "the folder that later names are relative to is not known");
+        }
+    }
+
+    fn operands(&mut self, program: &str, sub: Option<&str>, words: &[Word], uses: &Uses) {
+        let operands = operands::of(program, sub);
+        let direction = if operands.changes { Direction::Unknown } else { Direction::Read };
+        let in_place =
+            uses.options.iter().any(|used| matches!(used.effect, Effect::Change));
+        let direction = if in_place { Direction::Write } else { direction };
+        // Words whose value is only text, and those that an option gave a meaning.
+        let mut text = vec![false; words.len()];
+        let mut pattern_given = false;
+        for used in &uses.options {
+            pattern_given |= matches!(used.option, "-e" | "-f" | "--regexp" | "--file" | "--expression"
+                | "--from-file");
+            for at in used.words.clone() {
+                text[at] = used.effect == Effect::Text;
+            }
+            let access = match used.effect {
+                Effect::Write => Direction::Write,
+                Effect::Read => Direction::Read,
+                Effect::File => direction,
+                _ => continue,
+            };
+            if let Some(value) = &used.value {
+                let word = used.words.clone().next().and_then(|at| words.get(at));
+                match word.filter(|_| !used.attached) {
+                    Some(word) => self.path_word(Some(word), access),
+                    None => self.path(value.clone(), access, Source::Operand, false),
+                }
+            }
+        }
+        if let (Kind::Pattern | Kind::Sed | Kind::Awk, false, Some(at)) =
+            (operands.kind, pattern_given, uses.operands.first())
+        {
+            text[*at] = true;
+        }
+        self.little_language(operands.kind, words, uses, pattern_given);
+        for (at, word) in words.iter().enumerate().skip(1) {
+            let free = text[at] || operands.kind == Kind::Text;
+            if word.dynamic && !self.is_free(program, operands.kind, words, at, free) {
+                self.unresolved(word, unknown(word));
+            } else if word.glob && !free {
+                let leading = word.text.starts_with(['*', '?', '[']);
+                if leading && options::has_dangerous(program) {
+                    self.unresolved(word, "a name that matches may be an option");
+                }
+            } else if word.glob && text[at] && operands.kind != Kind::Text {
+                self.unresolved(word, unknown(word));
+            }
+            if free {
+                continue;
+            }
+            let own = uses.options.iter().any(|used| used.at == at)
+                && !uses.operands.contains(&at);
+            if own && !uses.unlisted.contains(&at) {
+                continue;
+            }
+            if word.home {
+                self.path_word(Some(word), direction);
+                continue;
+            }
+            for candidate in operands::candidates(&word.text, program == "git") {
+                let given = if candidate.len() == word.text.len() {
+                    path_text(word)
+                } else {
+                    candidate.to_owned()
+                };
+                self.path(given, direction, Source::Operand, word.glob);
+            }
+        }
+    }
+
+    /// Scripts of sed and awk.
+    fn little_language(&mut self, kind: Kind, words: &[Word], uses: &Uses, given: bool) {
+        let plain: fn(&str) -> bool = match kind {
+            Kind::Sed => little_languages::sed_is_plain,
+            Kind::Awk => little_languages::awk_is_plain,
+            _ => return,
+        };
+        let mut scripts: Vec<(usize, String)> = Vec::new();
+        for used in &uses.options {
+            if matches!(used.option, "-e" | "--expression") {
+                scripts.push((used.at, used.value.clone().unwrap_or_default()));
+            }
+        }
+        if !given && let Some(at) = uses.operands.first() {
+            scripts.push((*at, words[*at].text.clone()));
+        }
+        for (at, script) in scripts {
+            if !plain(&script) {
+                self.unresolved(&words[at], "a script that may write or run something");
+            }
+        }
+    }
+
+    /// Whether a word may stay unknown.
+    fn is_free(&self, program: &str, kind: Kind, words: &[Word], at: usize, text: bool) -> bool {
+        match program {
+            "echo" | ":" | "true" | "false" | "pwd" | "exit" | "return" | "sleep" | "date"
+            | "basename" | "dirname" | "seq" | "expr" => true,
+            // The first operand may be `-v`.
+            "printf" => at > 1,
+            // Two operands may be an operator and a name that is evaluated.
+            "test" | "[" => {
+                let operators = words[1..].iter().any(|word| {
+                    !word.dynamic
+                        && (matches!(word.text.as_str(), "=" | "==" | "!=")
+                            || (word.text.starts_with('-') && word.text.len() <= 3))
+                });
+                operators && !words[at].splits && words.len() <= 5
+            }
+            // A pattern that is one word cannot be an option when one stands before it.
+            _ => text && kind != Kind::Text && !words[at].splits && at > 1,
+        }
+    }
+
+    fn path_word(&mut self, word: Option<&Word>, direction: Direction) {
+        let Some(word) = word else { return };
+        self.path(path_text(word), direction, Source::Operand, word.glob);
+    }
+
+    fn path(&mut self, given: String, direction: Direction, source: Source, glob: bool) {
+        if given.is_empty() || (source == Source::Operand && is_stream(&given)) {
+            return;
+        }
+        let located = self.folders.locate(&given);
+        let fact = PathFact { given, located, direction, source, glob };
+        let same = |other: &PathFact| {
+            other.given == fact.given
+                && other.located == fact.located
+                && other.direction == fact.direction
+                && other.source == fact.source
+        };
+        if !self.facts.paths.iter().rev().take(16).any(same) {
+            self.facts.paths.push(fact);
+        }
+    }
+
+    fn redirect(&mut self, redirect: &Redirect) {
+        let Redirect { op, target } = redirect;
+        let text = target.text.as_str();
+        let copies = op.ends_with('&')
+            && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        if copies || (!target.dynamic && is_stream(text)) {
+            return;
+        }
+        if text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/") {
+            self.unresolved(target, "bash opens a network connection");
+        }
+        if target.dynamic || target.glob {
+            self.unresolved(target, "the target of a redirect is known only when it runs");
+        }
+        let direction = match op.as_str() {
+            "<" | "<&" => Direction::Read,
+            _ => Direction::Write,
+        };
+        self.path(path_text(target), direction, Source::Redirect, target.glob);
+    }
+}
+
+/// Devices and descriptors that are no files.
+fn is_stream(path: &str) -> bool {
+    matches!(
+        path,
+        "/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr" | "/dev/zero" | "/dev/urandom"
+            | "/dev/random"
+    ) || path
+        .strip_prefix("/dev/fd/")
+        .is_some_and(|fd| !fd.is_empty() && fd.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A word as a path: a literal `~` is not the home folder.
+fn path_text(word: &Word) -> String {
+    if !word.home && word.text.starts_with('~') && !word.dynamic {
+        format!("./{}", word.text)
+    } else {
+        word.text.clone()
+    }
+}
+
+fn unknown(word: &Word) -> String {
+    format!("the value of {} is known only when it runs", word.text)
+}
+
+/// How a pattern has to name an option.
+fn named(used: &options::Use, words: &[Word]) -> String {
+    match used.option.strip_prefix('@') {
+        None => used.option.to_owned(),
+        Some("always" | "second") => used.value.clone().unwrap_or_default(),
+        Some(rule) => match rule.split_once('=') {
+            Some(("key", key)) => key.to_owned(),
+            Some((_, name)) => name.to_owned(),
+            None => words[used.at].text.clone(),
+        },
+    }
+}
+
+/// The file whose content says what `make x`, `npm run x` and `./script` do.
+fn runs_file(text: &str, program: &str, words: &[Word]) -> Option<String> {
+    if text.contains('/') && bare_name(text).is_none() {
+        return Some(text.to_owned());
+    }
+    let second = words.get(1).map(|word| word.text.as_str());
+    match (program, second) {
+        ("make" | "gmake", _) => Some("Makefile".to_owned()),
+        ("npm" | "pnpm" | "yarn" | "bun", Some("run" | "test" | "start" | "run-script" | "t")) => {
+            Some("package.json".to_owned())
+        }
+        ("just", _) => Some("justfile".to_owned()),
+        _ => None,
+    }
+}
+
+fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut text = String::new();
+    for (index, word) in words.enumerate() {
+        if index > 0 {
+            text.push(' ');
+        }
+        text.push_str(word);
+    }
+    text
+}
+
+fn fact(
+    words: &[Word],
+    role: Role,
+    needs: Vec<(String, String)>,
+    runs: Option<String>,
+) -> CommandFact {
+    let text = join(words.iter().map(|word| word.text.as_str()));
+    let program = words[0].text.as_str();
+    let base = base_name(program);
+    let rest = &text[program.len()..];
+    let mut allow = vec![text.clone()];
+    let mut strict = vec![text.clone()];
+    if program.contains('/') {
+        let bare = format!("{base}{rest}");
+        if bare_name(program).is_some() {
+            allow.push(bare.clone());
+        }
+        strict.push(bare);
+    }
+    let mut argv: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
+    argv[0] = base.to_owned();
+    if base == "git" {
+        let globals = git::globals(words);
+        if let Some(sub) = globals.sub.filter(|sub| *sub > 1) {
+            let plain = join(
+                std::iter::once("git").chain(words[sub..].iter().map(|word| word.text.as_str())),
+            );
+            if globals.changing.is_empty() && bare_name(program).is_some() {
+                allow.push(plain.clone());
+            }
+            strict.push(plain);
+            argv.drain(1..sub);
+        }
+    }
+    CommandFact { text, allow, strict, words: argv, role, needs, runs }
+}

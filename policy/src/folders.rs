@@ -1,0 +1,121 @@
+//! The folders that relative names in a script may be relative to.
+
+/// Folders followed at most; more are unknown.
+const MAX: usize = 8;
+
+pub(crate) struct Folders<'a> {
+    /// Absolute, beginning with `~`, or empty for the project.
+    now: Vec<String>,
+    text: &'a str,
+}
+
+impl<'a> Folders<'a> {
+    pub(crate) fn new(cwd: &str, text: &'a str) -> Folders<'a> {
+        Folders { now: vec![cwd.trim_end_matches('/').to_owned()], text }
+    }
+
+    /// `cd target`, whose word stands at byte `at`. False when the folders are no
+    /// longer known.
+    pub(crate) fn enter(&mut self, target: &str, at: usize) -> bool {
+        if repeats(self.text) {
+            return false;
+        }
+        let entered: Vec<String> =
+            self.now.iter().map(|folder| join(folder, target)).collect();
+        if !self.succeeds(at) {
+            for folder in entered {
+                if !self.now.contains(&folder) {
+                    self.now.push(folder);
+                }
+            }
+        } else {
+            self.now = entered;
+        }
+        self.now.len() <= MAX
+    }
+
+    /// A name, joined to each folder.
+    pub(crate) fn locate(&self, given: &str) -> Vec<String> {
+        if given.starts_with('/') || given == "~" || given.starts_with("~/") {
+            return vec![given.to_owned()];
+        }
+        self.now.iter().take(MAX).map(|folder| join(folder, given)).collect()
+    }
+
+    /// Whether all that follows only runs when the `cd` at `at` went well: joined
+    /// by `&&`, in one line, in this shell.
+    fn succeeds(&self, at: usize) -> bool {
+        let Some(rest) = self.text.get(at..) else { return false };
+        let before = &self.text[..at];
+        if before.contains(['(', '`', '{', '|']) {
+            return false; // it may be in a subshell
+        }
+        let end = rest.find([' ', '\t', '\n', ';', '&', '|']).unwrap_or(rest.len());
+        let after = rest[end..].trim_start_matches([' ', '\t']);
+        after.starts_with("&&")
+            && !after.contains([';', '\n', '(', '`', '}'])
+            && !after.contains("||")
+            && !after.replace("&&", "").replace(">&", "").replace("&>", "").contains('&')
+    }
+
+    /// Whether another word follows the one at `at` in the same command: then an
+    /// assignment is the environment of a command.
+    pub(crate) fn is_followed_by_word(&self, at: usize) -> bool {
+        let Some(rest) = self.text.get(at..) else { return true };
+        let mut quote = None;
+        let mut end = rest.len();
+        for (index, character) in rest.char_indices() {
+            match (quote, character) {
+                (Some(open), _) if character == open => quote = None,
+                (Some(_), _) => {}
+                (None, '\'' | '"') => quote = Some(character),
+                (None, '$' | '`' | '\\' | '(') => return true, // not worked out
+                (None, _) if character.is_whitespace() || matches!(character, ';' | '&' | '|') => {
+                    end = index;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let after = rest[end..].trim_start_matches([' ', '\t']);
+        !(after.is_empty() || after.starts_with([';', '\n', '&', '|', '#', ')', '}']))
+    }
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if name.starts_with('/') || name == "~" || name.starts_with("~/") {
+        name.to_owned()
+    } else if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
+    }
+}
+
+/// A loop or a function may run a `cd` again.
+fn repeats(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| matches!(word, "while" | "until" | "for" | "select" | "function"))
+        || text.contains("()")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folders;
+
+    #[test]
+    fn a_cd_that_may_fail_leaves_both_folders() {
+        let after = |text: &str, target: &str| {
+            let mut folders = Folders::new("", text);
+            let known = folders.enter(target, text.find(target).unwrap_or(0));
+            (known, folders.locate("x"))
+        };
+        let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        assert_eq!(after("cd sub && ls x", "sub"), (true, list(&["sub/x"])));
+        assert_eq!(after("cd sub; ls x", "sub"), (true, list(&["x", "sub/x"])));
+        assert_eq!(after("(cd sub && ls x)", "sub"), (true, list(&["x", "sub/x"])));
+        assert_eq!(after("cd sub && ls; ls x", "sub"), (true, list(&["x", "sub/x"])));
+        assert_eq!(after("cd sub && ls x | wc 2>&1", "sub"), (true, list(&["sub/x"])));
+        assert!(!after("while cd sub; do ls x; done", "sub").0);
+    }
+}

@@ -1,0 +1,293 @@
+//! Which rule decides a path.
+
+use mooring_crds::Verdict;
+
+use crate::display::is_hidden;
+use crate::environment::{Environment, absolute, is_within, normalize};
+use crate::facts::{Direction, PathFact};
+use crate::pattern::Pattern;
+use crate::protected;
+use crate::rules::{RuleRef, Rules};
+
+/// The answer for one path.
+pub(crate) struct PathAnswer {
+    pub verdict: Verdict,
+    pub rule: RuleRef,
+    /// What more there is to say, for people.
+    pub note: String,
+}
+
+impl PathAnswer {
+    fn new(verdict: Verdict, rule: RuleRef, note: impl Into<String>) -> PathAnswer {
+        PathAnswer { verdict, rule, note: note.into() }
+    }
+}
+
+/// Decides a path; `None` when no path rule has an opinion. `fallback` decides
+/// a redirect or a tool's path that no rule names.
+pub(crate) fn decide(
+    rules: &Rules,
+    path: &PathFact,
+    environment: &dyn Environment,
+    lacked: &mut Vec<String>,
+) -> Option<PathAnswer> {
+    if path.given.contains('\0') {
+        let rule = RuleRef::built_in("a NUL in a path");
+        return Some(PathAnswer::new(Verdict::Deny, rule, "no path has a NUL byte"));
+    }
+    let mut strictest: Option<PathAnswer> = None;
+    let mut consider = |answer: PathAnswer| {
+        if strictest.as_ref().is_none_or(|now| answer.verdict > now.verdict) {
+            strictest = Some(answer);
+        }
+    };
+    if path.given.chars().any(is_hidden) {
+        let rule = RuleRef::built_in("hidden characters in a path");
+        consider(PathAnswer::new(Verdict::Ask, rule, "the path has characters that cannot be seen"));
+    }
+    for located in &path.located {
+        for answer in place(rules, path, located, environment, lacked) {
+            consider(answer);
+        }
+    }
+    strictest
+}
+
+fn place(
+    rules: &Rules,
+    path: &PathFact,
+    located: &str,
+    environment: &dyn Environment,
+    lacked: &mut Vec<String>,
+) -> Vec<PathAnswer> {
+    let (project, home) = (environment.project(), environment.home());
+    let lexical = normalize(&absolute(located, project, home));
+    let mut answers = Vec::new();
+    let given = Forms::of(&lexical, project, home, Some(&path.given));
+    if path.glob {
+        answers.extend(glob(rules, &given));
+    }
+    answers.extend(ask_table(rules, &given, is_within(&lexical, project), located));
+    let mut canonical = lexical;
+    if !path.glob {
+        match environment.resolve(located) {
+            Some(resolved) => {
+                if resolved.canonical != canonical {
+                    let forms = Forms::of(&resolved.canonical, project, home, None);
+                    answers.extend(ask_table(rules, &forms, resolved.in_project, located));
+                }
+                if resolved.exists && resolved.hard_links > 1 && resolved.kind == "file" {
+                    answers.extend(hard_link(rules));
+                }
+                canonical = resolved.canonical;
+            }
+            None => {
+                let fact = format!("where {} leads", path.given);
+                if !lacked.contains(&fact) {
+                    lacked.push(fact);
+                }
+            }
+        }
+    }
+    if path.direction != Direction::Read {
+        let forms = [given.absolute.as_str(), canonical.as_str()];
+        if let Some(what) = protected::find(&forms, project, home) {
+            let note = format!("{} is {what}", path.given);
+            answers.push(PathAnswer::new(Verdict::Ask, RuleRef::built_in("protected file"), note));
+        }
+    }
+    answers
+}
+
+/// Another name of the file may be denied, and no name leads back to it.
+fn hard_link(rules: &Rules) -> Option<PathAnswer> {
+    let denies = rules.path().strict_patterns().any(|(_, verdict)| verdict == Verdict::Deny);
+    denies.then(|| {
+        let note = "the file has other names (hard links), which may be denied";
+        PathAnswer::new(Verdict::Ask, RuleRef::built_in("hard link"), note)
+    })
+}
+
+fn ask_table(rules: &Rules, forms: &Forms, inside: bool, located: &str) -> Option<PathAnswer> {
+    let allow = forms.allow();
+    let strict = forms.strict();
+    let allow: Vec<&str> = allow.iter().map(String::as_str).collect();
+    let strict: Vec<&str> = strict.iter().map(String::as_str).collect();
+    // Outside the project an allow has to say where: `*.md` means the project's.
+    let covers = |pattern: &Pattern| {
+        inside || pattern.prefix().starts_with('/') || pattern.prefix().starts_with("~/")
+    };
+    let found = rules.path().decide_where(&allow, &strict, covers, None);
+    let from = |found: &crate::rules::Found<'_>| {
+        PathAnswer::new(found.verdict, RuleRef::new("path", found.pattern.source()), "")
+    };
+    if inside {
+        return found.as_ref().map(from);
+    }
+    match &found {
+        Some(found) if !found.any && (found.verdict != Verdict::Allow || found.exact) => {
+            Some(from(found))
+        }
+        Some(found) if !found.any => Some(from(found)),
+        _ => {
+            let outside = rules.external_directory().unwrap_or(Verdict::Ask);
+            let star = found.as_ref().map(from).filter(|star| star.verdict > outside);
+            let note = format!("{located} is outside the project");
+            Some(star.unwrap_or_else(|| {
+                PathAnswer::new(outside, RuleRef::new("externalDirectory", ""), note)
+            }))
+        }
+    }
+}
+
+/// A glob may name every file that it can match: a rule that it can meet asks.
+fn glob(rules: &Rules, forms: &Forms) -> Option<PathAnswer> {
+    let texts: Vec<String> = forms.allow().iter().map(|form| form.to_lowercase()).collect();
+    rules
+        .path()
+        .strict_patterns()
+        .find(|(pattern, _)| texts.iter().any(|text| meets(text, pattern)))
+        .map(|(pattern, _)| {
+            let rule = RuleRef::new("path", pattern.source());
+            PathAnswer::new(Verdict::Ask, rule, "files that match the glob may fall under it")
+        })
+}
+
+/// Steps of one comparison at most; beyond, they are taken to meet.
+const MAX_STEPS: usize = 100_000;
+
+/// Whether some text matches both a shell glob and a pattern.
+fn meets(glob: &str, pattern: &Pattern) -> bool {
+    let glob: Vec<char> = simplify(glob);
+    let pattern: Vec<char> = pattern.source().to_lowercase().chars().collect();
+    if glob.len().saturating_mul(pattern.len()) > MAX_STEPS {
+        return true;
+    }
+    // Row by row: reachable[j] is whether glob[..i] and pattern[..j] can be equal.
+    let star = |c: char| c == '*';
+    let any = |c: char| c == '\u{1}';
+    let mut row = vec![false; pattern.len() + 1];
+    row[0] = true;
+    for (j, c) in pattern.iter().enumerate() {
+        row[j + 1] = row[j] && star(*c);
+    }
+    for g in &glob {
+        let mut next = vec![false; pattern.len() + 1];
+        next[0] = row[0] && star(*g);
+        for (j, p) in pattern.iter().enumerate() {
+            next[j + 1] = if star(*g) {
+                row[j + 1] || next[j]
+            } else if star(*p) {
+                row[j + 1] || next[j]
+            } else {
+                row[j] && (any(*g) || g == p)
+            };
+        }
+        row = next;
+    }
+    row[pattern.len()]
+}
+
+/// `?` and `[…]` become one character that may be any.
+fn simplify(glob: &str) -> Vec<char> {
+    let mut simple = Vec::new();
+    let mut characters = glob.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '?' => simple.push('\u{1}'),
+            '[' => {
+                let rest: String = characters.clone().collect();
+                match rest.char_indices().skip(1).find(|(_, c)| *c == ']') {
+                    Some((at, _)) => {
+                        for _ in 0..=rest[..at].chars().count() {
+                            characters.next();
+                        }
+                        simple.push('\u{1}');
+                    }
+                    None => simple.push('['),
+                }
+            }
+            _ => simple.push(character),
+        }
+    }
+    simple
+}
+
+/// The spellings of one place.
+struct Forms {
+    absolute: String,
+    /// Relative to the project, where it lies in it.
+    relative: Option<String>,
+    /// Relative to the home folder, beginning with `~/`.
+    home: Option<String>,
+    /// As it was written.
+    given: Option<String>,
+}
+
+impl Forms {
+    fn of(lexical: &str, project: &str, home: &str, given: Option<&str>) -> Forms {
+        let below = |folder: &str| {
+            is_within(lexical, folder)
+                .then(|| lexical[folder.len().min(lexical.len())..].trim_start_matches('/').to_owned())
+        };
+        let relative = below(project).map(|rest| {
+            // A folder that is named `~` is not the home folder.
+            if rest.starts_with('~') { format!("./{rest}") } else { rest }
+        });
+        Forms {
+            absolute: lexical.to_owned(),
+            relative: relative.filter(|rest| !rest.is_empty()),
+            home: below(home).map(|rest| format!("~/{rest}")),
+            given: given.map(|given| given.strip_prefix("./").filter(|rest| !rest.starts_with('~'))
+                .unwrap_or(given).to_owned()),
+        }
+    }
+
+    /// Spellings that an allow may match.
+    fn allow(&self) -> Vec<String> {
+        let mut forms = vec![self.absolute.clone()];
+        forms.extend(self.relative.clone());
+        forms.extend(self.home.clone());
+        forms
+    }
+
+    /// Spellings that a deny or an ask may match: also as a folder, for `dir/*`.
+    fn strict(&self) -> Vec<String> {
+        let mut forms = self.allow();
+        if let Some(given) = &self.given
+            && !forms.contains(given)
+        {
+            forms.push(given.clone());
+        }
+        for at in 0..forms.len() {
+            if !forms[at].ends_with('/') {
+                let folder = format!("{}/", forms[at]);
+                forms.push(folder);
+            }
+        }
+        forms
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::{Pattern, meets};
+
+    #[test]
+    fn a_glob_meets_the_patterns_that_some_file_would_match() {
+        for (glob, pattern, expected) in [
+            (".e*", "*.env", true),
+            ("*", "*.env", true),
+            ("*.rs", "*.env", false),
+            ("src/*.rs", "src/secret*", true),
+            ("src/*.rs", "doc/*", false),
+            ("prod.?nv", "*.env", true),
+            ("prod.[ea]nv", "*.env", true),
+            ("prod.[ea]nx", "*.env", false),
+            ("a[", "a[", true),
+        ] {
+            assert_eq!(meets(glob, &Pattern::new(pattern)), expected, "{glob} {pattern}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is known about programs: tables as data, and their readers.
+
+pub(crate) mod builtins;
+pub(crate) mod git;
+pub(crate) mod granting;
+pub(crate) mod interpreters;
+pub(crate) mod little_languages;
+pub(crate) mod operands;
+pub(crate) mod options;
+pub(crate) mod synonyms;
+pub(crate) mod variables;
+pub(crate) mod wrappers;
+
+/// Rows of a table file: columns are separated by tabs, `#` begins a comment.
+pub(crate) fn rows(text: &'static str, columns: usize) -> impl Iterator<Item = Vec<&'static str>> {
+    text.lines().filter(|line| !line.starts_with("# ") && !line.is_empty()).map(move |line| {
+        let row: Vec<&str> = line.split('\t').collect();
+        assert_eq!(row.len(), columns, "a row of a table has another number of columns: {line}");
+        row
+    })
+}
+
+/// The name of a program without its folder.
+pub(crate) fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// Folders whose programs are what their names say.
+const SYSTEM_FOLDERS: [&str; 6] =
+    ["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
+
+/// The bare name that an allow may be written for: of a program without a folder,
+/// or in a folder of the system.
+pub(crate) fn bare_name(program: &str) -> Option<&str> {
+    if !program.contains('/') {
+        return Some(program);
+    }
+    SYSTEM_FOLDERS
+        .iter()
+        .find_map(|folder| program.strip_prefix(folder))
+        .filter(|name| !name.contains('/'))
+}
