@@ -32,21 +32,38 @@ impl World {
     /// Makes a user.
     pub fn add_user(&mut self, name: &str, bot: bool) -> Id {
         let id = self.clock.id();
-        self.users.insert(id, User { id, name: name.into(), bot });
+        self.users.insert(
+            id,
+            User {
+                id,
+                name: name.into(),
+                bot,
+            },
+        );
         id
     }
 
     /// Makes a guild that `owner` owns and is in.
     pub fn add_guild(&mut self, name: &str, owner: Id) -> Id {
         let id = self.clock.id();
-        let everyone =
-            RoleRecord { id, name: "@everyone".into(), permissions: permission::EVERYONE };
+        let everyone = RoleRecord {
+            id,
+            name: "@everyone".into(),
+            permissions: permission::EVERYONE,
+        };
         let guild = Guild {
             id,
             name: name.into(),
             owner,
             roles: [(id, everyone)].into(),
-            members: [(owner, Member { roles: vec![], joined_ms: self.clock.now_ms() })].into(),
+            members: [(
+                owner,
+                Member {
+                    roles: vec![],
+                    joined_ms: self.clock.now_ms(),
+                },
+            )]
+            .into(),
         };
         self.guilds.insert(id, guild);
         id
@@ -56,7 +73,14 @@ impl World {
     pub fn add_role(&mut self, guild: Id, name: &str, permissions: u64) -> Id {
         let id = self.clock.id();
         if let Some(guild) = self.guilds.get_mut(&guild) {
-            guild.roles.insert(id, RoleRecord { id, name: name.into(), permissions });
+            guild.roles.insert(
+                id,
+                RoleRecord {
+                    id,
+                    name: name.into(),
+                    permissions,
+                },
+            );
         }
         id
     }
@@ -65,9 +89,17 @@ impl World {
     /// The bot itself sees the whole guild then.
     pub fn add_member(&mut self, guild: Id, user: Id, roles: &[Id]) {
         let joined_ms = self.clock.now_ms();
-        let Some(record) = self.guilds.get_mut(&guild) else { return };
+        let Some(record) = self.guilds.get_mut(&guild) else {
+            return;
+        };
         let known = record.members.contains_key(&user);
-        record.members.insert(user, Member { roles: roles.to_vec(), joined_ms });
+        record.members.insert(
+            user,
+            Member {
+                roles: roles.to_vec(),
+                joined_ms,
+            },
+        );
         if known {
             return;
         }
@@ -76,7 +108,10 @@ impl World {
             emit(self, Event::new("GUILD_CREATE", 0, shown).only_to(user));
         } else if let Some(mut member) = show::full_member(self, &self.guilds[&guild], user) {
             member["guild_id"] = guild.to_string().into();
-            emit(self, Event::new("GUILD_MEMBER_ADD", 1 << 1, member).in_guild(guild));
+            emit(
+                self,
+                Event::new("GUILD_MEMBER_ADD", 1 << 1, member).in_guild(guild),
+            );
         }
     }
 
@@ -112,15 +147,23 @@ impl World {
 
     /// Deletes a channel or thread with all that is in it.
     pub fn remove_channel(&mut self, channel: Id) {
-        let event = if self.channels.get(&channel).is_some_and(|c| c.thread.is_some()) {
+        let event = if self
+            .channels
+            .get(&channel)
+            .is_some_and(|c| c.thread.is_some())
+        {
             "THREAD_DELETE"
         } else {
             "CHANNEL_DELETE"
         };
         self.tell_channel(event, channel);
         self.channels.remove(&channel);
-        self.channels
-            .retain(|_, other| other.thread.as_ref().is_none_or(|thread| thread.parent != channel));
+        self.channels.retain(|_, other| {
+            other
+                .thread
+                .as_ref()
+                .is_none_or(|thread| thread.parent != channel)
+        });
     }
 
     /// Makes an application with its bot user; `privileged` are intents switched on.
@@ -140,10 +183,14 @@ impl World {
     }
 
     pub(crate) fn tell_channel(&mut self, event: &'static str, id: Id) {
-        let Some(channel) = self.channels.get(&id) else { return };
+        let Some(channel) = self.channels.get(&id) else {
+            return;
+        };
         let (guild, home) = (channel.guild, self.parent(channel).id);
         for application in self.applications.keys().copied().collect::<Vec<_>>() {
-            let Some(channel) = self.channels.get(&id) else { return };
+            let Some(channel) = self.channels.get(&id) else {
+                return;
+            };
             if !show::sees_thread(channel, application) {
                 continue;
             }
@@ -153,7 +200,12 @@ impl World {
             } else {
                 show::channel(self, channel, application)
             };
-            emit(self, Event::new(event, 1, shown).in_channel(home).only_to(application));
+            emit(
+                self,
+                Event::new(event, 1, shown)
+                    .in_channel(home)
+                    .only_to(application),
+            );
         }
     }
 
@@ -174,7 +226,9 @@ impl World {
                 data,
             })
             .collect();
-        let kind = draft.kind.unwrap_or(if draft.reply_to.is_some() { 19 } else { 0 });
+        let kind = draft
+            .kind
+            .unwrap_or(if draft.reply_to.is_some() { 19 } else { 0 });
         let message = Message {
             id,
             channel,
@@ -214,10 +268,14 @@ impl World {
         id: Id,
         nonce: Option<Value>,
     ) {
-        let Some(at) = self.channels.get(&channel) else { return };
+        let Some(at) = self.channels.get(&channel) else {
+            return;
+        };
         let home = self.parent(at).id;
         for application in self.applications.keys().copied().collect::<Vec<_>>() {
-            let Some(message) = self.message(channel, id) else { return };
+            let Some(message) = self.message(channel, id) else {
+                return;
+            };
             if !show::sees_thread(&self.channels[&channel], application) {
                 continue;
             }
@@ -238,8 +296,10 @@ impl World {
     /// Changes the text of a message, as its author does.
     pub fn edit(&mut self, channel: Id, id: Id, content: &str) {
         let now = self.clock.now_ms();
-        if let Some(message) =
-            self.channels.get_mut(&channel).and_then(|channel| channel.messages.get_mut(&id))
+        if let Some(message) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|channel| channel.messages.get_mut(&id))
         {
             message.content = content.into();
             message.edited_ms = Some(now);
@@ -250,22 +310,30 @@ impl World {
 
     /// An update that changes nothing that people wrote: a link got its preview.
     pub fn unfurl(&mut self, channel: Id, id: Id) {
-        if let Some(message) =
-            self.channels.get_mut(&channel).and_then(|channel| channel.messages.get_mut(&id))
+        if let Some(message) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|channel| channel.messages.get_mut(&id))
         {
-            message.embeds = vec![json!({"type": "link", "url": "https://example.com/", "title": "Example"})];
+            message.embeds =
+                vec![json!({"type": "link", "url": "https://example.com/", "title": "Example"})];
         }
         self.tell_message("MESSAGE_UPDATE", channel, id, None);
     }
 
     /// Deletes a message.
     pub fn remove_message(&mut self, channel: Id, id: Id) {
-        let Some(at) = self.channels.get_mut(&channel) else { return };
+        let Some(at) = self.channels.get_mut(&channel) else {
+            return;
+        };
         at.messages.remove(&id);
         let guild = at.guild;
         let home = self.parent(&self.channels[&channel]).id;
         let gone = json!({"id": id.to_string(), "channel_id": channel.to_string(), "guild_id": guild.to_string()});
-        emit(self, Event::new("MESSAGE_DELETE", 1 << 9, gone).in_channel(home));
+        emit(
+            self,
+            Event::new("MESSAGE_DELETE", 1 << 9, gone).in_channel(home),
+        );
     }
 
     /// Opens a thread in a channel; on a message it takes the message's id.
@@ -280,7 +348,10 @@ impl World {
     ) -> Id {
         let id = on.unwrap_or_else(|| self.clock.id());
         let now = self.clock.now_ms();
-        let guild = self.channels.get(&parent).map_or(0, |channel| channel.guild);
+        let guild = self
+            .channels
+            .get(&parent)
+            .map_or(0, |channel| channel.guild);
         let thread = ThreadState {
             parent,
             archived: false,
@@ -303,15 +374,27 @@ impl World {
         self.channels.insert(id, channel);
         self.tell_channel("THREAD_CREATE", id);
         if let Some(on) = on {
-            if let Some(message) =
-                self.channels.get_mut(&parent).and_then(|parent| parent.messages.get_mut(&on))
+            if let Some(message) = self
+                .channels
+                .get_mut(&parent)
+                .and_then(|parent| parent.messages.get_mut(&on))
             {
                 message.flags |= 1 << 5;
             }
             self.tell_message("MESSAGE_UPDATE", parent, on, None);
-            if self.channels.get(&parent).is_some_and(|parent| parent.kind == TEXT) {
-                let author = self.message(parent, on).map_or(owner, |message| message.author);
-                let draft = Draft { reply_to: Some(on), kind: Some(21), ..Draft::default() };
+            if self
+                .channels
+                .get(&parent)
+                .is_some_and(|parent| parent.kind == TEXT)
+            {
+                let author = self
+                    .message(parent, on)
+                    .map_or(owner, |message| message.author);
+                let draft = Draft {
+                    reply_to: Some(on),
+                    kind: Some(21),
+                    ..Draft::default()
+                };
                 self.write(id, author, draft);
             }
         }
@@ -327,8 +410,10 @@ impl World {
     /// Archives or reopens a thread.
     pub fn set_archived(&mut self, thread: Id, archived: bool, locked: bool) {
         let now = self.clock.now_ms();
-        if let Some(state) =
-            self.channels.get_mut(&thread).and_then(|channel| channel.thread.as_mut())
+        if let Some(state) = self
+            .channels
+            .get_mut(&thread)
+            .and_then(|channel| channel.thread.as_mut())
         {
             state.archived = archived;
             state.locked = locked;
@@ -357,8 +442,10 @@ impl World {
             .values()
             .filter(|channel| {
                 channel.thread.as_ref().is_some_and(|thread| {
-                    let last = crate::clock::Clock::made_ms(channel.last_message.unwrap_or(channel.id));
-                    !thread.archived && last.max(thread.archived_ms) + thread.auto_archive_min * 60_000 < now
+                    let last =
+                        crate::clock::Clock::made_ms(channel.last_message.unwrap_or(channel.id));
+                    !thread.archived
+                        && last.max(thread.archived_ms) + thread.auto_archive_min * 60_000 < now
                 })
             })
             .map(|channel| channel.id)
@@ -370,8 +457,10 @@ impl World {
 
     /// Adds or removes a reaction.
     pub fn react(&mut self, channel: Id, message: Id, emoji: &str, user: Id, add: bool) {
-        if let Some(message) =
-            self.channels.get_mut(&channel).and_then(|channel| channel.messages.get_mut(&message))
+        if let Some(message) = self
+            .channels
+            .get_mut(&channel)
+            .and_then(|channel| channel.messages.get_mut(&message))
         {
             let users = message.reactions.entry(emoji.into()).or_default();
             users.retain(|other| *other != user);
@@ -382,26 +471,37 @@ impl World {
                 message.reactions.remove(emoji);
             }
         }
-        let Some(at) = self.channels.get(&channel) else { return };
+        let Some(at) = self.channels.get(&channel) else {
+            return;
+        };
         let (guild, home) = (at.guild, self.parent(at).id);
         let told = json!({
             "user_id": user.to_string(), "channel_id": channel.to_string(),
             "message_id": message.to_string(), "guild_id": guild.to_string(),
             "emoji": {"id": null, "name": emoji}, "burst": false, "type": 0,
         });
-        let event = if add { "MESSAGE_REACTION_ADD" } else { "MESSAGE_REACTION_REMOVE" };
+        let event = if add {
+            "MESSAGE_REACTION_ADD"
+        } else {
+            "MESSAGE_REACTION_REMOVE"
+        };
         emit(self, Event::new(event, 1 << 10, told).in_channel(home));
     }
 
     /// Tells that a user types.
     pub fn typing(&mut self, channel: Id, user: Id) {
-        let Some(at) = self.channels.get(&channel) else { return };
+        let Some(at) = self.channels.get(&channel) else {
+            return;
+        };
         let (guild, home) = (at.guild, self.parent(at).id);
         let told = json!({
             "channel_id": channel.to_string(), "guild_id": guild.to_string(),
             "user_id": user.to_string(), "timestamp": self.clock.now_ms() / 1_000,
         });
-        emit(self, Event::new("TYPING_START", 1 << 11, told).in_channel(home));
+        emit(
+            self,
+            Event::new("TYPING_START", 1 << 11, told).in_channel(home),
+        );
     }
 
     /// A user runs a slash command (`options` as Discord sends them), or clicks a
@@ -411,18 +511,29 @@ impl World {
         let (kind, message, data) = match what {
             Act::Command { name, options } => {
                 let registered = self.applications.get(&application).and_then(|application| {
-                    application.commands.values().flatten().find(|command| command["name"] == name)
+                    application
+                        .commands
+                        .values()
+                        .flatten()
+                        .find(|command| command["name"] == name)
                 });
-                let command =
-                    registered.map_or("0".into(), |command| command["id"].clone());
-                (2, None, json!({"id": command, "name": name, "type": 1, "options": options}))
+                let command = registered.map_or("0".into(), |command| command["id"].clone());
+                (
+                    2,
+                    None,
+                    json!({"id": command, "name": name, "type": 1, "options": options}),
+                )
             }
-            Act::Complete { name, options } => {
-                (4, None, json!({"id": "0", "name": name, "type": 1, "options": options}))
-            }
-            Act::Click { message, custom_id } => {
-                (3, Some(message), json!({"component_type": 2, "custom_id": custom_id, "id": 1}))
-            }
+            Act::Complete { name, options } => (
+                4,
+                None,
+                json!({"id": "0", "name": name, "type": 1, "options": options}),
+            ),
+            Act::Click { message, custom_id } => (
+                3,
+                Some(message),
+                json!({"component_type": 2, "custom_id": custom_id, "id": 1}),
+            ),
         };
         let record = crate::world::Interaction {
             id,
@@ -439,7 +550,10 @@ impl World {
         };
         let shown = show::interaction(self, &record, kind, data);
         self.interactions.insert(id, record);
-        emit(self, Event::new("INTERACTION_CREATE", 0, shown).only_to(application));
+        emit(
+            self,
+            Event::new("INTERACTION_CREATE", 0, shown).only_to(application),
+        );
         id
     }
 

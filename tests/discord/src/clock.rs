@@ -23,7 +23,9 @@ pub struct Clock {
 impl Clock {
     /// Milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         u64::try_from(now.as_millis()).unwrap_or(u64::MAX) + self.ahead_ms
     }
 

@@ -70,7 +70,9 @@ fn id(body: &Value, field: &str) -> Result<Id, String> {
 }
 
 fn text<'a>(body: &'a Value, field: &str) -> Result<&'a str, String> {
-    body[field].as_str().ok_or_else(|| format!("`{field}` must be text"))
+    body[field]
+        .as_str()
+        .ok_or_else(|| format!("`{field}` must be text"))
 }
 
 fn read<T: DeserializeOwned>(body: &Value) -> Result<T, String> {
@@ -94,12 +96,20 @@ fn add_to(world: &mut World, what: &str, body: &Value) -> Outcome {
             body["privileged"].as_u64().unwrap_or(0),
         ),
         "guilds" => world.add_guild(text(body, "name")?, id(body, "owner")?),
-        "roles" => {
-            world.add_role(id(body, "guild")?, text(body, "name")?, id(body, "permissions")?)
-        }
+        "roles" => world.add_role(
+            id(body, "guild")?,
+            text(body, "name")?,
+            id(body, "permissions")?,
+        ),
         "channels" => {
-            let kind = body["kind"].as_u64().and_then(|kind| u8::try_from(kind).ok());
-            world.add_channel(id(body, "guild")?, text(body, "name")?, kind.unwrap_or(TEXT))
+            let kind = body["kind"]
+                .as_u64()
+                .and_then(|kind| u8::try_from(kind).ok());
+            world.add_channel(
+                id(body, "guild")?,
+                text(body, "name")?,
+                kind.unwrap_or(TEXT),
+            )
         }
         "messages" => {
             let draft = Draft {
@@ -122,14 +132,24 @@ fn add_to(world: &mut World, what: &str, body: &Value) -> Outcome {
                 name: text(body, "name")?.into(),
                 options: body["options"].clone(),
             };
-            world.interact(id(body, "application")?, id(body, "channel")?, id(body, "user")?, act)
+            world.interact(
+                id(body, "application")?,
+                id(body, "channel")?,
+                id(body, "user")?,
+                act,
+            )
         }
         "clicks" => {
             let act = Act::Click {
                 message: id(body, "message")?,
                 custom_id: text(body, "customId")?.into(),
             };
-            world.interact(id(body, "application")?, id(body, "channel")?, id(body, "user")?, act)
+            world.interact(
+                id(body, "application")?,
+                id(body, "channel")?,
+                id(body, "user")?,
+                act,
+            )
         }
         _ => return put_to(world, what, body),
     };
@@ -160,7 +180,11 @@ fn put_to(world: &mut World, what: &str, body: &Value) -> Outcome {
         }
         "archive" => {
             let locked = body["locked"].as_bool().unwrap_or(false);
-            world.set_archived(id(body, "thread")?, body["archived"].as_bool().unwrap_or(true), locked);
+            world.set_archived(
+                id(body, "thread")?,
+                body["archived"].as_bool().unwrap_or(true),
+                locked,
+            );
         }
         "clock" => {
             world.advance(body["advanceMs"].as_u64().unwrap_or(0));
@@ -174,7 +198,9 @@ fn put_to(world: &mut World, what: &str, body: &Value) -> Outcome {
                 "invalid" => GatewayAct::InvalidSession(false),
                 "invalid-resumable" => GatewayAct::InvalidSession(true),
                 "close" => {
-                    let code = body["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+                    let code = body["code"]
+                        .as_u64()
+                        .and_then(|code| u16::try_from(code).ok());
                     GatewayAct::Close(code.unwrap_or(4000))
                 }
                 "cut" => GatewayAct::Cut,
@@ -199,7 +225,11 @@ async fn change(
 ) -> Response {
     answer(shared.act(|world| match what.as_str() {
         "messages" => {
-            world.edit(id(&body, "channel")?, id(&body, "message")?, text(&body, "content")?);
+            world.edit(
+                id(&body, "channel")?,
+                id(&body, "message")?,
+                text(&body, "content")?,
+            );
             Ok(json!({}))
         }
         _ => Err(format!("nothing is changed at `{what}`")),
@@ -260,7 +290,10 @@ async fn messages(State(shared): State<Shared>, Path(channel): Path<Id>) -> Resp
 
 async fn interaction(State(shared): State<Shared>, Path(interaction): Path<Id>) -> Response {
     answer(shared.look(|world| {
-        let found = world.interactions.get(&interaction).ok_or("no such interaction")?;
+        let found = world
+            .interactions
+            .get(&interaction)
+            .ok_or("no such interaction")?;
         Ok(json!({"callback": found.callback, "shown": found.shown,
                   "answeredAfterMs": found.answered_after_ms, "followups": found.followups}))
     }))

@@ -97,7 +97,9 @@ fn one() -> u32 {
 
 /// The fault that this request meets, counted down.
 pub(crate) fn meet(faults: &mut Vec<Fault>, method: &str, path: &str) -> Option<FaultKind> {
-    let at = faults.iter().position(|fault| fault.method == method && path.contains(&fault.path))?;
+    let at = faults
+        .iter()
+        .position(|fault| fault.method == method && path.contains(&fault.path))?;
     let fault = &mut faults[at];
     if fault.skip > 0 {
         fault.skip -= 1;

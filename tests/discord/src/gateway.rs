@@ -56,8 +56,9 @@ impl Session {
 
     fn dispatch(&mut self, replay: usize, event: &str, data: &Value) -> Arc<str> {
         self.sequence += 1;
-        let text: Arc<str> =
-            json!({"op": 0, "t": event, "s": self.sequence, "d": data}).to_string().into();
+        let text: Arc<str> = json!({"op": 0, "t": event, "s": self.sequence, "d": data})
+            .to_string()
+            .into();
         self.replay.push_back((self.sequence, text.clone()));
         while self.replay.len() > replay {
             self.replay.pop_front();
@@ -94,7 +95,9 @@ pub enum GatewayAct {
 pub fn act_on_gateway(world: &mut World, act: GatewayAct) {
     let ids: Vec<String> = world.sessions.keys().cloned().collect();
     for id in ids {
-        let Some(session) = world.sessions.get_mut(&id) else { continue };
+        let Some(session) = world.sessions.get_mut(&id) else {
+            continue;
+        };
         match act {
             GatewayAct::Reconnect => session.send(text(&json!({"op": 7, "d": null}))),
             GatewayAct::InvalidSession(resumable) => {
@@ -129,7 +132,15 @@ pub(crate) struct Event {
 impl Event {
     /// `intent` 0: everyone gets it.
     pub(crate) fn new(name: &'static str, intent: u64, data: Value) -> Event {
-        Event { name, intent, data, blank: None, channel: None, guild: None, only: None }
+        Event {
+            name,
+            intent,
+            data,
+            blank: None,
+            channel: None,
+            guild: None,
+            only: None,
+        }
     }
 
     pub(crate) fn only_to(mut self, application: Id) -> Event {
@@ -178,9 +189,12 @@ pub(crate) fn emit(world: &mut World, event: Event) {
             })
         })
         .filter(|(_, session)| {
-            event.channel.and_then(|channel| world.channels.get(&channel)).is_none_or(|channel| {
-                world.permissions(channel, session.application) & VIEW_CHANNEL != 0
-            })
+            event
+                .channel
+                .and_then(|channel| world.channels.get(&channel))
+                .is_none_or(|channel| {
+                    world.permissions(channel, session.application) & VIEW_CHANNEL != 0
+                })
         })
         .map(|(id, _)| id.clone())
         .collect();
@@ -193,7 +207,9 @@ pub(crate) fn emit(world: &mut World, event: Event) {
     }
     let replay = world.settings.replay;
     for id in getters {
-        let Some(session) = world.sessions.get_mut(&id) else { continue };
+        let Some(session) = world.sessions.get_mut(&id) else {
+            continue;
+        };
         let mut data = match &event.blank {
             Some(blank) if session.intents & MESSAGE_CONTENT == 0 => blank.clone(),
             _ => event.data.clone(),
@@ -228,20 +244,22 @@ pub(crate) async fn connect(
     if shared.look(|world| world.gateway_down) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    upgrade.max_message_size(1 << 20).on_upgrade(move |socket| async move {
-        let compression = query.get("compress").map(String::as_str) == Some("zlib-stream");
-        let mut wire = Wire {
-            socket,
-            stream: compression.then(|| Compress::new(Compression::fast(), true)),
-            payloads: false,
-        };
-        let bad_version = query.get("v").is_some_and(|version| version != "10");
-        if bad_version {
-            wire.close(4012, "Invalid API version").await;
-            return;
-        }
-        serve(&shared, &mut wire).await;
-    })
+    upgrade
+        .max_message_size(1 << 20)
+        .on_upgrade(move |socket| async move {
+            let compression = query.get("compress").map(String::as_str) == Some("zlib-stream");
+            let mut wire = Wire {
+                socket,
+                stream: compression.then(|| Compress::new(Compression::fast(), true)),
+                payloads: false,
+            };
+            let bad_version = query.get("v").is_some_and(|version| version != "10");
+            if bad_version {
+                wire.close(4012, "Invalid API version").await;
+                return;
+            }
+            serve(&shared, &mut wire).await;
+        })
 }
 
 /// The socket with its compression.
@@ -267,7 +285,10 @@ impl Wire {
     async fn close(&mut self, code: u16, reason: &'static str) {
         let _ = self
             .socket
-            .send(Frame::Close(Some(CloseFrame { code, reason: reason.into() })))
+            .send(Frame::Close(Some(CloseFrame {
+                code,
+                reason: reason.into(),
+            })))
             .await;
         // The peer answers with its own close frame; give it a moment.
         let _ = tokio::time::timeout(Duration::from_millis(500), async {
@@ -365,7 +386,11 @@ async fn serve(shared: &Shared, wire: &mut Wire) {
         world.ledger.gateway(now, "close", code);
         if let Some(session) = session.and_then(|id| world.sessions.get_mut(&id)) {
             // A resume may have put a newer connection in its place.
-            if session.connection.as_ref().is_some_and(|own| own.same_channel(&sender)) {
+            if session
+                .connection
+                .as_ref()
+                .is_some_and(|own| own.same_channel(&sender))
+            {
                 session.connection = None;
                 session.gone_ms = now;
             }
@@ -426,7 +451,9 @@ fn identify(
         .by_token(bare(token))
         .map(|application| application.id)
         .ok_or((4004, "Authentication failed."))?;
-    let intents = data["intents"].as_u64().ok_or((4013, "Invalid intent(s)."))?;
+    let intents = data["intents"]
+        .as_u64()
+        .ok_or((4013, "Invalid intent(s)."))?;
     if intents & !KNOWN_INTENTS != 0 {
         return Err((4013, "Invalid intent(s)."));
     }
@@ -438,7 +465,10 @@ fn identify(
         return Err((4010, "Invalid shard."));
     }
     let settings = world.settings.clone();
-    let application = world.applications.get_mut(&id).ok_or((4004, "Authentication failed."))?;
+    let application = world
+        .applications
+        .get_mut(&id)
+        .ok_or((4004, "Authentication failed."))?;
     if intents & PRIVILEGED & !application.privileged != 0 {
         return Err((4014, "Disallowed intent(s)."));
     }
@@ -469,8 +499,10 @@ fn identify(
     if guilds.len() > GUILDS_OF_A_SHARD && shard.1 == 1 {
         return Err((4011, "Sharding required."));
     }
-    let guilds: Vec<Id> =
-        guilds.into_iter().filter(|guild| (guild >> 22) % shard.1 == shard.0).collect();
+    let guilds: Vec<Id> = guilds
+        .into_iter()
+        .filter(|guild| (guild >> 22) % shard.1 == shard.0)
+        .collect();
     let name = format!("session-{:x}", world.clock.id());
     let ready = json!({
         "v": 10, "user": world.users.get(&id).map(show::own_user),
@@ -482,8 +514,10 @@ fn identify(
         "application": {"id": id.to_string(), "flags": show::application(world, &world.applications[&id])["flags"]},
         "_trace": ["stand-in"],
     });
-    let created: Vec<Value> =
-        guilds.iter().map(|guild| show::guild_create(world, &world.guilds[guild], id)).collect();
+    let created: Vec<Value> = guilds
+        .iter()
+        .map(|guild| show::guild_create(world, &world.guilds[guild], id))
+        .collect();
     let mut session = Session {
         application: id,
         intents,
@@ -521,7 +555,10 @@ fn resume(
     world.ledger.gateway(now, "resume", name.clone());
     let (resume_ms, replay) = (world.settings.resume_ms, world.settings.replay);
     let usable = world.sessions.get(&name).is_some_and(|session| {
-        let kept = session.replay.front().map_or(session.sequence, |(first, _)| first - 1);
+        let kept = session
+            .replay
+            .front()
+            .map_or(session.sequence, |(first, _)| first - 1);
         session.application == id
             && (session.is_connected() || session.gone_ms + resume_ms > now)
             && (kept..=session.sequence).contains(&seen)

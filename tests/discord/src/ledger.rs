@@ -70,12 +70,19 @@ impl Ledger {
         if self.gateway.len() >= KEPT {
             self.gateway.drain(..KEPT / 10);
         }
-        self.gateway.push(GatewayEvent { at_ms, what: what.into(), detail: detail.into() });
+        self.gateway.push(GatewayEvent {
+            at_ms,
+            what: what.into(),
+            detail: detail.into(),
+        });
     }
 
     /// How often this happened at the gateway.
     pub fn gateway_count(&self, what: &str) -> usize {
-        self.gateway.iter().filter(|event| event.what == what).count()
+        self.gateway
+            .iter()
+            .filter(|event| event.what == what)
+            .count()
     }
 
     /// Requests with this method whose path ends so, with this status.
@@ -90,6 +97,9 @@ impl Ledger {
 
     /// Answers 429.
     pub fn limited(&self) -> usize {
-        self.writes.iter().filter(|write| write.status == 429).count()
+        self.writes
+            .iter()
+            .filter(|write| write.status == 429)
+            .count()
     }
 }

@@ -75,20 +75,38 @@ impl Limits {
         let bucket = format!("{:016x}", fold(route));
         let window = self.windows.entry((application, key)).or_default();
         if window.reset_ms <= now_ms {
-            *window = Window { used: 0, reset_ms: now_ms + span_ms };
+            *window = Window {
+                used: 0,
+                reset_ms: now_ms + span_ms,
+            };
         }
         if window.used >= limit {
             let reset_ms = window.reset_ms;
-            return Told { bucket, limit, remaining: 0, reset_ms, refused: Some(Scope::User) };
+            return Told {
+                bucket,
+                limit,
+                remaining: 0,
+                reset_ms,
+                refused: Some(Scope::User),
+            };
         }
         if !exempt_from_global {
             let global = self.global.entry(application).or_default();
             if global.reset_ms <= now_ms {
-                *global = Window { used: 0, reset_ms: now_ms + 1_000 };
+                *global = Window {
+                    used: 0,
+                    reset_ms: now_ms + 1_000,
+                };
             }
             if global.used >= GLOBAL {
                 let reset_ms = global.reset_ms;
-                return Told { bucket, limit, remaining: 0, reset_ms, refused: Some(Scope::Global) };
+                return Told {
+                    bucket,
+                    limit,
+                    remaining: 0,
+                    reset_ms,
+                    refused: Some(Scope::Global),
+                };
             }
             global.used += 1;
         }

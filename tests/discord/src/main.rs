@@ -9,7 +9,9 @@ use tokio::io::AsyncReadExt;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = match std::env::args().nth(1) {
-        Some(port) => port.parse().map_err(|_| format!("`{port}` is no port number"))?,
+        Some(port) => port
+            .parse()
+            .map_err(|_| format!("`{port}` is no port number"))?,
         None => 0,
     };
     let standin = StandIn::start(port).await?;

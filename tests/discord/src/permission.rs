@@ -39,11 +39,16 @@ pub const EVERYONE: u64 = VIEW_CHANNEL
 /// What `user` may do in `channel` (for a thread: in its parent); 0 for one who
 /// is no member.
 pub fn of(guild: &Guild, channel: &Channel, user: Id) -> u64 {
-    let Some(member) = guild.members.get(&user) else { return 0 };
+    let Some(member) = guild.members.get(&user) else {
+        return 0;
+    };
     if guild.owner == user {
         return u64::MAX;
     }
-    let everyone = guild.roles.get(&guild.id).map_or(0, |role| role.permissions);
+    let everyone = guild
+        .roles
+        .get(&guild.id)
+        .map_or(0, |role| role.permissions);
     let base = member
         .roles
         .iter()
@@ -58,7 +63,11 @@ pub fn of(guild: &Guild, channel: &Channel, user: Id) -> u64 {
         permissions = apply(permissions, over.deny, over.allow);
     }
     let (mut deny, mut allow) = (0, 0);
-    for over in channel.overwrites.iter().filter(|over| member.roles.contains(&over.id)) {
+    for over in channel
+        .overwrites
+        .iter()
+        .filter(|over| member.roles.contains(&over.id))
+    {
         deny |= over.deny;
         allow |= over.allow;
     }
@@ -66,5 +75,9 @@ pub fn of(guild: &Guild, channel: &Channel, user: Id) -> u64 {
     if let Some(over) = channel.overwrites.iter().find(|over| over.id == user) {
         permissions = apply(permissions, over.deny, over.allow);
     }
-    if permissions & VIEW_CHANNEL == 0 { 0 } else { permissions }
+    if permissions & VIEW_CHANNEL == 0 {
+        0
+    } else {
+        permissions
+    }
 }

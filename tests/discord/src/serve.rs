@@ -88,7 +88,10 @@ impl StandIn {
     pub async fn start(port: u16) -> std::io::Result<StandIn> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let address = listener.local_addr()?;
-        let world = World { address: format!("http://{address}"), ..World::default() };
+        let world = World {
+            address: format!("http://{address}"),
+            ..World::default()
+        };
         let shared = Shared {
             world: Arc::new(Mutex::new(world)),
             changed: Arc::new(watch::Sender::new(0)),
@@ -99,7 +102,11 @@ impl StandIn {
             .nest("/control", crate::control::routes())
             .with_state(shared.clone());
         let task = tokio::spawn(accept(listener, router));
-        Ok(StandIn { shared, address, task })
+        Ok(StandIn {
+            shared,
+            address,
+            task,
+        })
     }
 
     /// `http://127.0.0.1:port`: in front of `/api/v10/…`.
@@ -116,7 +123,9 @@ impl StandIn {
 async fn accept(listener: TcpListener, router: Router) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         let _ = stream.set_nodelay(true);
         let router = router.clone();
         while connections.try_join_next().is_some() {}

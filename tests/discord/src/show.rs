@@ -31,12 +31,19 @@ pub(crate) fn own_user(record: &User) -> Value {
 /// The application, with flags that say which privileged intents are on.
 pub(crate) fn application(world: &World, application: &Application) -> Value {
     let mut flags = 0u64;
-    for (intent, flag) in [(1u64 << 8, 1u64 << 12), (1 << 1, 1 << 14), (1 << 15, 1 << 18)] {
+    for (intent, flag) in [
+        (1u64 << 8, 1u64 << 12),
+        (1 << 1, 1 << 14),
+        (1 << 15, 1 << 18),
+    ] {
         if application.privileged & intent != 0 {
             flags |= flag << 1; // the "limited" form, of bots in few guilds
         }
     }
-    let name = world.users.get(&application.id).map_or("", |user| &user.name);
+    let name = world
+        .users
+        .get(&application.id)
+        .map_or("", |user| &user.name);
     json!({
         "id": application.id.to_string(), "name": name, "icon": null, "description": "",
         "bot_public": false, "bot_require_code_grant": false, "verify_key": "00".repeat(32),
@@ -130,19 +137,27 @@ pub(crate) fn channel(world: &World, channel: &Channel, seen_by: Id) -> Value {
 /// the bot can see.
 pub(crate) fn guild_create(world: &World, guild: &Guild, bot: Id) -> Value {
     let visible = |channel: &&Channel| {
-        channel.guild == guild.id
-            && world.permissions(channel, bot) & permission::VIEW_CHANNEL != 0
+        channel.guild == guild.id && world.permissions(channel, bot) & permission::VIEW_CHANNEL != 0
     };
     let mut shown = guild_object(guild);
-    let members: Vec<Value> =
-        guild.members.keys().filter_map(|id| full_member(world, guild, *id)).collect();
-    let bot_only = guild.members.get(&bot).map(|_| full_member(world, guild, bot));
+    let members: Vec<Value> = guild
+        .members
+        .keys()
+        .filter_map(|id| full_member(world, guild, *id))
+        .collect();
+    let bot_only = guild
+        .members
+        .get(&bot)
+        .map(|_| full_member(world, guild, bot));
     shown["joined_at"] = timestamp(guild.members.get(&bot).map_or(0, |m| m.joined_ms)).into();
     shown["large"] = (members.len() > 250).into();
     shown["unavailable"] = false.into();
     shown["member_count"] = members.len().into();
-    shown["members"] =
-        if members.len() > 250 { bot_only.into_iter().flatten().collect() } else { members.into() };
+    shown["members"] = if members.len() > 250 {
+        bot_only.into_iter().flatten().collect()
+    } else {
+        members.into()
+    };
     shown["channels"] = world
         .channels
         .values()
@@ -153,14 +168,23 @@ pub(crate) fn guild_create(world: &World, guild: &Guild, bot: Id) -> Value {
     shown["threads"] = world
         .channels
         .values()
-        .filter(|channel| channel.thread.as_ref().is_some_and(|thread| !thread.archived))
+        .filter(|channel| {
+            channel
+                .thread
+                .as_ref()
+                .is_some_and(|thread| !thread.archived)
+        })
         .filter(visible)
         .filter(|channel| sees_thread(channel, bot))
         .map(|shown| channel(world, shown, bot))
         .collect();
-    for list in
-        ["voice_states", "presences", "stage_instances", "guild_scheduled_events", "soundboard_sounds"]
-    {
+    for list in [
+        "voice_states",
+        "presences",
+        "stage_instances",
+        "guild_scheduled_events",
+        "soundboard_sounds",
+    ] {
         shown[list] = json!([]);
     }
     shown
@@ -169,7 +193,10 @@ pub(crate) fn guild_create(world: &World, guild: &Guild, bot: Id) -> Value {
 /// Private threads are seen by those in them.
 pub(crate) fn sees_thread(channel: &Channel, user: Id) -> bool {
     channel.kind != crate::world::PRIVATE_THREAD
-        || channel.thread.as_ref().is_some_and(|thread| thread.members.contains(&user))
+        || channel
+            .thread
+            .as_ref()
+            .is_some_and(|thread| thread.members.contains(&user))
 }
 
 /// A guild as REST gives it.
@@ -195,7 +222,10 @@ pub(crate) fn attachment(world: &World, channel: Id, file: &Attachment) -> Value
     let until = world.clock.now_ms() + world.settings.link_ms;
     let url = format!(
         "{}/attachments/{channel}/{}/{}?ex={until:x}&is={:x}&hm=00",
-        world.address, file.id, file.name, until - world.settings.link_ms
+        world.address,
+        file.id,
+        file.name,
+        until - world.settings.link_ms
     );
     json!({
         "id": file.id.to_string(), "filename": file.name, "size": file.data.len(),
@@ -206,7 +236,12 @@ pub(crate) fn attachment(world: &World, channel: Id, file: &Attachment) -> Value
 /// A message as history and other reads give it: without `nonce`, `member` and
 /// `guild_id`. `content_hidden` is set for a reader without the message content
 /// intent.
-pub(crate) fn message(world: &World, message: &Message, seen_by: Id, content_hidden: bool) -> Value {
+pub(crate) fn message(
+    world: &World,
+    message: &Message,
+    seen_by: Id,
+    content_hidden: bool,
+) -> Value {
     shown_message(world, message, seen_by, content_hidden, 0)
 }
 
@@ -229,7 +264,13 @@ fn shown_message(
     let mentions: Vec<Value> = mentioned
         .users
         .iter()
-        .chain(message.pings.users.iter().filter(|id| !mentioned.users.contains(id)))
+        .chain(
+            message
+                .pings
+                .users
+                .iter()
+                .filter(|id| !mentioned.users.contains(id)),
+        )
         .filter_map(|id| world.users.get(id))
         .map(user)
         .collect();
@@ -253,12 +294,14 @@ fn shown_message(
         shown["reactions"] = message
             .reactions
             .iter()
-            .map(|(emoji, users)| json!({
-                "emoji": {"id": null, "name": emoji}, "count": users.len(),
-                "count_details": {"burst": 0, "normal": users.len()},
-                "burst_colors": [], "me_burst": false, "burst_me": false, "burst_count": 0,
-                "me": users.contains(&seen_by),
-            }))
+            .map(|(emoji, users)| {
+                json!({
+                    "emoji": {"id": null, "name": emoji}, "count": users.len(),
+                    "count_details": {"burst": 0, "normal": users.len()},
+                    "burst_colors": [], "me_burst": false, "burst_me": false, "burst_count": 0,
+                    "me": users.contains(&seen_by),
+                })
+            })
             .collect();
     }
     if let Some(webhook) = message.webhook {
@@ -269,7 +312,11 @@ fn shown_message(
     }
     if let Some(reply) = message.reply_to {
         let channel = if message.kind == 21 {
-            world.channels.get(&message.channel).and_then(|c| c.thread.as_ref()).map_or(0, |t| t.parent)
+            world
+                .channels
+                .get(&message.channel)
+                .and_then(|c| c.thread.as_ref())
+                .map_or(0, |t| t.parent)
         } else {
             message.channel
         };
@@ -279,12 +326,16 @@ fn shown_message(
             shown["message_reference"]["guild_id"] = guild.to_string().into();
         }
         if depth == 0 {
-            shown["referenced_message"] = world
-                .message(channel, reply)
-                .map_or(Value::Null, |reply| shown_message(world, reply, seen_by, content_hidden, 1));
+            shown["referenced_message"] =
+                world.message(channel, reply).map_or(Value::Null, |reply| {
+                    shown_message(world, reply, seen_by, content_hidden, 1)
+                });
         }
     }
-    if let Some(thread) = world.channels.get(&message.id).filter(|channel| channel.thread.is_some())
+    if let Some(thread) = world
+        .channels
+        .get(&message.id)
+        .filter(|channel| channel.thread.is_some())
         && message.channel != message.id
     {
         shown["thread"] = channel(world, thread, seen_by);
@@ -301,8 +352,10 @@ pub(crate) fn dispatched_message(
     content_hidden: bool,
 ) -> Value {
     let mut shown = message(world, record, seen_by, content_hidden);
-    let Some(guild) =
-        world.channels.get(&record.channel).and_then(|channel| world.guilds.get(&channel.guild))
+    let Some(guild) = world
+        .channels
+        .get(&record.channel)
+        .and_then(|channel| world.guilds.get(&channel.guild))
     else {
         return shown;
     };
@@ -314,7 +367,10 @@ pub(crate) fn dispatched_message(
     }
     if let Some(mentions) = shown["mentions"].as_array_mut() {
         for mention in mentions {
-            let id = mention["id"].as_str().and_then(|id| id.parse::<Id>().ok()).unwrap_or(0);
+            let id = mention["id"]
+                .as_str()
+                .and_then(|id| id.parse::<Id>().ok())
+                .unwrap_or(0);
             if let Some(mentioned) = guild.members.get(&id) {
                 mention["member"] = member(mentioned);
             }
@@ -348,7 +404,10 @@ pub(crate) fn interaction(world: &World, record: &Interaction, kind: u8, data: V
             shown["member"] = member;
         }
     }
-    if let Some(message) = record.message.and_then(|id| world.message(record.channel, id)) {
+    if let Some(message) = record
+        .message
+        .and_then(|id| world.message(record.channel, id))
+    {
         shown["message"] = self::message(world, message, record.application, false);
     }
     shown
@@ -361,11 +420,15 @@ pub(crate) fn mentions_in(text: &str) -> Pings {
         ..Pings::default()
     };
     for piece in text.split('<').skip(1) {
-        let Some((inside, _)) = piece.split_once('>') else { continue };
+        let Some((inside, _)) = piece.split_once('>') else {
+            continue;
+        };
         if let Some(role) = inside.strip_prefix("@&") {
             pings.roles.extend(role.parse::<Id>());
         } else if let Some(user) = inside.strip_prefix('@') {
-            pings.users.extend(user.trim_start_matches('!').parse::<Id>());
+            pings
+                .users
+                .extend(user.trim_start_matches('!').parse::<Id>());
         }
     }
     pings.users.dedup();

@@ -321,9 +321,9 @@ impl World {
 
     /// What `user` may do in `channel`.
     pub fn permissions(&self, channel: &Channel, user: Id) -> u64 {
-        self.guilds
-            .get(&channel.guild)
-            .map_or(0, |guild| crate::permission::of(guild, self.parent(channel), user))
+        self.guilds.get(&channel.guild).map_or(0, |guild| {
+            crate::permission::of(guild, self.parent(channel), user)
+        })
     }
 
     /// The message, wherever it is.
@@ -333,16 +333,24 @@ impl World {
 
     /// Messages of a channel, oldest first.
     pub fn messages(&self, channel: Id) -> impl Iterator<Item = &Message> {
-        self.channels.get(&channel).into_iter().flat_map(|channel| channel.messages.values())
+        self.channels
+            .get(&channel)
+            .into_iter()
+            .flat_map(|channel| channel.messages.values())
     }
 
     /// The application with this token.
     pub fn by_token(&self, token: &str) -> Option<&Application> {
-        self.applications.values().find(|application| application.token == token)
+        self.applications
+            .values()
+            .find(|application| application.token == token)
     }
 
     /// Number of sessions whose connection is open.
     pub fn connected(&self) -> usize {
-        self.sessions.values().filter(|session| session.is_connected()).count()
+        self.sessions
+            .values()
+            .filter(|session| session.is_connected())
+            .count()
     }
 }

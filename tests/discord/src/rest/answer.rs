@@ -19,19 +19,35 @@ pub(crate) struct Done {
 
 impl Done {
     pub fn new(body: Value) -> Done {
-        Done { status: 200, body, message: None, pings: Pings::default(), repeated_nonce: false }
+        Done {
+            status: 200,
+            body,
+            message: None,
+            pings: Pings::default(),
+            repeated_nonce: false,
+        }
     }
 
     pub fn created(body: Value) -> Done {
-        Done { status: 201, ..Done::new(body) }
+        Done {
+            status: 201,
+            ..Done::new(body)
+        }
     }
 
     pub fn empty() -> Done {
-        Done { status: 204, ..Done::new(Value::Null) }
+        Done {
+            status: 204,
+            ..Done::new(Value::Null)
+        }
     }
 
     pub fn of_message(body: Value, message: Id, pings: Pings) -> Done {
-        Done { message: Some(message), pings, ..Done::new(body) }
+        Done {
+            message: Some(message),
+            pings,
+            ..Done::new(body)
+        }
     }
 }
 
@@ -47,7 +63,13 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub fn new(status: u16, code: u64, message: &str) -> Refusal {
-        Refusal { status, code, message: message.into(), more: None, global: false }
+        Refusal {
+            status,
+            code,
+            message: message.into(),
+            more: None,
+            global: false,
+        }
     }
 
     pub fn unknown(code: u64, message: &str) -> Refusal {
@@ -97,7 +119,10 @@ impl Refusal {
     /// 50035, with the field that is wrong.
     pub fn form(field: &str, code: &str, message: &str) -> Refusal {
         let errors = json!({field: {"_errors": [{"code": code, "message": message}]}});
-        Refusal { more: Some(("errors", errors)), ..Refusal::new(400, 50035, "Invalid Form Body") }
+        Refusal {
+            more: Some(("errors", errors)),
+            ..Refusal::new(400, 50035, "Invalid Form Body")
+        }
     }
 
     pub fn limited(scope: Scope, after_ms: u64) -> Refusal {

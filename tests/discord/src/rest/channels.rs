@@ -14,9 +14,11 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
     let channel = id(call.path.get(1).copied().unwrap_or(""))?;
     let permissions = see(world, channel, call.application)?;
     match (call.method, &call.path[2..]) {
-        ("GET", []) => {
-            Ok(Done::new(show::channel(world, &world.channels[&channel], call.application)))
-        }
+        ("GET", []) => Ok(Done::new(show::channel(
+            world,
+            &world.channels[&channel],
+            call.application,
+        ))),
         ("PATCH", []) => change(world, &call, channel, permissions),
         ("POST", ["typing"]) => {
             world.typing(channel, call.application);
@@ -29,7 +31,11 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
             if call.path[2] == "threads" && *which == "private" {
                 need(permissions, may::MANAGE_THREADS)?;
             }
-            let kind = if *which == "public" { PUBLIC_THREAD } else { PRIVATE_THREAD };
+            let kind = if *which == "public" {
+                PUBLIC_THREAD
+            } else {
+                PRIVATE_THREAD
+            };
             archived(world, &call, channel, kind)
         }
         ("PUT" | "DELETE", ["thread-members", "@me"]) => {
@@ -54,7 +60,11 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
 pub(crate) fn thread_name(body: &Value) -> Result<String, Refusal> {
     let name = body["name"].as_str().unwrap_or("").trim();
     if name.is_empty() || name.chars().count() > 100 {
-        return Err(Refusal::form("name", "BASE_TYPE_BAD_LENGTH", "Must be between 1 and 100 in length."));
+        return Err(Refusal::form(
+            "name",
+            "BASE_TYPE_BAD_LENGTH",
+            "Must be between 1 and 100 in length.",
+        ));
     }
     Ok(name.to_owned())
 }
@@ -65,12 +75,22 @@ fn change(
     channel: Id,
     permissions: u64,
 ) -> Result<Done, Refusal> {
-    let found = world.channels.get_mut(&channel).ok_or_else(Refusal::unknown_channel)?;
+    let found = world
+        .channels
+        .get_mut(&channel)
+        .ok_or_else(Refusal::unknown_channel)?;
     let owner = found.owner == Some(call.application);
-    let thread = found.thread.as_ref().ok_or_else(Refusal::no_permission)?.clone();
+    let thread = found
+        .thread
+        .as_ref()
+        .ok_or_else(Refusal::no_permission)?
+        .clone();
     let manages = permissions & may::MANAGE_THREADS != 0;
     let flag = |name: &str, old: bool| call.body[name].as_bool().unwrap_or(old);
-    let (archived, locked) = (flag("archived", thread.archived), flag("locked", thread.locked));
+    let (archived, locked) = (
+        flag("archived", thread.archived),
+        flag("locked", thread.locked),
+    );
     if locked != thread.locked || thread.locked {
         need(permissions, may::MANAGE_THREADS)?;
     }
@@ -88,7 +108,11 @@ fn change(
         return Err(Refusal::no_permission());
     }
     world.set_archived(channel, archived, locked);
-    Ok(Done::new(show::channel(world, &world.channels[&channel], call.application)))
+    Ok(Done::new(show::channel(
+        world,
+        &world.channels[&channel],
+        call.application,
+    )))
 }
 
 /// A thread without a message, or a post in a forum with its first message.
@@ -104,7 +128,11 @@ fn open(
         need(permissions, may::SEND_MESSAGES)?;
         let first = call.body["message"].clone();
         if !first.is_object() {
-            return Err(Refusal::form("message", "BASE_TYPE_REQUIRED", "This field is required"));
+            return Err(Refusal::form(
+                "message",
+                "BASE_TYPE_REQUIRED",
+                "This field is required",
+            ));
         }
         let mut inner = Call {
             application: call.application,
@@ -116,14 +144,23 @@ fn open(
         };
         let draft = draft(world, &mut inner, channel, permissions)?;
         let pings = draft.pings.clone();
-        let thread =
-            world.open_thread(channel, None, call.application, &name, PUBLIC_THREAD, minutes);
+        let thread = world.open_thread(
+            channel,
+            None,
+            call.application,
+            &name,
+            PUBLIC_THREAD,
+            minutes,
+        );
         world.write_as(thread, thread, call.application, draft);
         let mut shown = show::channel(world, &world.channels[&thread], call.application);
         if let Some(message) = world.message(thread, thread) {
             shown["message"] = show::message(world, message, call.application, false);
         }
-        return Ok(Done { status: 201, ..Done::of_message(shown, thread, pings) });
+        return Ok(Done {
+            status: 201,
+            ..Done::of_message(shown, thread, pings)
+        });
     }
     if permissions & may::CREATE_PUBLIC_THREADS == 0 {
         return Err(Refusal::no_access());
@@ -134,12 +171,24 @@ fn open(
         PRIVATE_THREAD // Discord's default
     };
     let thread = world.open_thread(channel, None, call.application, &name, kind, minutes);
-    Ok(Done::created(show::channel(world, &world.channels[&thread], call.application)))
+    Ok(Done::created(show::channel(
+        world,
+        &world.channels[&thread],
+        call.application,
+    )))
 }
 
 fn archived(world: &World, call: &Call<'_>, parent: Id, kind: u8) -> Result<Done, Refusal> {
-    let limit = call.query.get("limit").and_then(|text| text.parse().ok()).unwrap_or(50usize);
-    let before = call.query.get("before").and_then(|text| parse_timestamp(text)).unwrap_or(u64::MAX);
+    let limit = call
+        .query
+        .get("limit")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(50usize);
+    let before = call
+        .query
+        .get("before")
+        .and_then(|text| parse_timestamp(text))
+        .unwrap_or(u64::MAX);
     let mut threads: Vec<(&Channel, u64)> = world
         .channels
         .values()
@@ -157,5 +206,7 @@ fn archived(world: &World, call: &Call<'_>, parent: Id, kind: u8) -> Result<Done
         .iter()
         .map(|(channel, _)| show::channel(world, channel, call.application))
         .collect();
-    Ok(Done::new(json!({"threads": shown, "members": [], "has_more": more})))
+    Ok(Done::new(
+        json!({"threads": shown, "members": [], "has_more": more}),
+    ))
 }

@@ -10,7 +10,10 @@ use crate::world::World;
 
 pub(crate) fn route(world: &mut World, call: Call<'_>) -> Result<Done, Refusal> {
     let guild_id = id(call.path.get(1).copied().unwrap_or(""))?;
-    let guild = world.guilds.get(&guild_id).ok_or_else(|| Refusal::unknown(10004, "Unknown Guild"))?;
+    let guild = world
+        .guilds
+        .get(&guild_id)
+        .ok_or_else(|| Refusal::unknown(10004, "Unknown Guild"))?;
     if !guild.members.contains_key(&call.application) {
         return Err(Refusal::no_access());
     }
@@ -29,13 +32,22 @@ pub(crate) fn route(world: &mut World, call: Call<'_>) -> Result<Done, Refusal> 
             .collect(),
         ("GET", ["roles"]) => Value::Array(show::roles(guild)),
         ("GET", ["members", user]) => {
-            let user = if *user == "@me" { call.application } else { id(user)? };
+            let user = if *user == "@me" {
+                call.application
+            } else {
+                id(user)?
+            };
             show::full_member(world, guild, user)
                 .ok_or_else(|| Refusal::unknown(10007, "Unknown Member"))?
         }
         ("GET", ["threads", "active"]) => {
             let threads: Vec<Value> = channels()
-                .filter(|channel| channel.thread.as_ref().is_some_and(|thread| !thread.archived))
+                .filter(|channel| {
+                    channel
+                        .thread
+                        .as_ref()
+                        .is_some_and(|thread| !thread.archived)
+                })
                 .filter(|channel| world.permissions(channel, call.application) & VIEW_CHANNEL != 0)
                 .filter(|channel| show::sees_thread(channel, call.application))
                 .map(|channel| show::channel(world, channel, call.application))

@@ -27,7 +27,9 @@ pub(crate) fn route(world: &mut World, call: Call<'_>) -> Result<Done, Refusal> 
             let found = world
                 .interactions
                 .values()
-                .find(|interaction| interaction.application == application && interaction.token == **token)
+                .find(|interaction| {
+                    interaction.application == application && interaction.token == **token
+                })
                 .filter(|interaction| interaction.made_ms + TOKEN_MS > world.clock.now_ms())
                 .map(|interaction| interaction.id)
                 .ok_or_else(|| Refusal::new(401, 50027, "Invalid Webhook Token"))?;
@@ -67,7 +69,11 @@ fn callback(
         .filter(|found| found.token == token)
         .ok_or_else(|| Refusal::unknown(10062, "Unknown interaction"))?;
     if found.callback.is_some() {
-        return Err(Refusal::new(400, 40060, "Interaction has already been acknowledged."));
+        return Err(Refusal::new(
+            400,
+            40060,
+            "Interaction has already been acknowledged.",
+        ));
     }
     let after = now.saturating_sub(found.made_ms);
     if after > ACKNOWLEDGE_MS {
@@ -75,7 +81,11 @@ fn callback(
     }
     let kind = call.body["type"].as_u64().unwrap_or(0);
     if !matches!(kind, 4..=9) || (matches!(kind, 6 | 7) && found.message.is_none()) {
-        return Err(Refusal::form("type", "BASE_TYPE_CHOICES", "Value is not a valid choice."));
+        return Err(Refusal::form(
+            "type",
+            "BASE_TYPE_CHOICES",
+            "Value is not a valid choice.",
+        ));
     }
     check_content(&call.body["data"])?;
     found.callback = Some(call.body.clone());
@@ -104,7 +114,8 @@ fn answer(
     check_components(&data["components"])?;
     let found = world.interactions[&interaction].clone();
     let callback = found.callback.clone().unwrap_or_default();
-    let hidden = (data["flags"].as_u64().unwrap_or(0) | callback["data"]["flags"].as_u64().unwrap_or(0))
+    let hidden = (data["flags"].as_u64().unwrap_or(0)
+        | callback["data"]["flags"].as_u64().unwrap_or(0))
         & EPHEMERAL
         != 0;
     // An update of the clicked message is an edit of that message.
@@ -135,11 +146,17 @@ fn answer(
     if let Some(found) = world.interactions.get_mut(&interaction) {
         found.shown = Some(shown.clone());
     }
-    Ok(Done { pings, ..Done::new(shown) })
+    Ok(Done {
+        pings,
+        ..Done::new(shown)
+    })
 }
 
 fn update(world: &mut World, channel: Id, message: Id, data: &Value) -> Result<Done, Refusal> {
-    let content = data.get("content").map(|_| check_content(data)).transpose()?;
+    let content = data
+        .get("content")
+        .map(|_| check_content(data))
+        .transpose()?;
     let components = data.get("components").map(check_components).transpose()?;
     let now = world.clock.now_ms();
     let known = world

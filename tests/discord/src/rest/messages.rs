@@ -23,15 +23,23 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
         ("POST", []) => send(world, &mut call, channel, permissions),
         ("GET", [message]) => {
             need(permissions, may::READ_MESSAGE_HISTORY)?;
-            let message =
-                world.message(channel, id(message)?).ok_or_else(Refusal::unknown_message)?;
-            Ok(Done::new(show::message(world, message, call.application, blank(world, &call))))
+            let message = world
+                .message(channel, id(message)?)
+                .ok_or_else(Refusal::unknown_message)?;
+            Ok(Done::new(show::message(
+                world,
+                message,
+                call.application,
+                blank(world, &call),
+            )))
         }
         ("PATCH", [message]) => edit(world, &call, channel, id(message)?),
         ("DELETE", [message]) => {
             let message = id(message)?;
-            let author =
-                world.message(channel, message).ok_or_else(Refusal::unknown_message)?.author;
+            let author = world
+                .message(channel, message)
+                .ok_or_else(Refusal::unknown_message)?
+                .author;
             if author != call.application {
                 return Err(Refusal::no_permission());
             }
@@ -44,7 +52,9 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
         (method @ ("PUT" | "DELETE"), [message, "reactions", emoji, "@me"]) => {
             need(permissions, may::READ_MESSAGE_HISTORY | may::ADD_REACTIONS)?;
             let message = id(message)?;
-            world.message(channel, message).ok_or_else(Refusal::unknown_message)?;
+            world
+                .message(channel, message)
+                .ok_or_else(Refusal::unknown_message)?;
             if is_archived(world, channel) {
                 return Err(Refusal::archived());
             }
@@ -53,9 +63,15 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
         }
         ("POST", [message, "threads"]) => {
             let message = id(message)?;
-            world.message(channel, message).ok_or_else(Refusal::unknown_message)?;
+            world
+                .message(channel, message)
+                .ok_or_else(Refusal::unknown_message)?;
             if world.channels.contains_key(&message) {
-                return Err(Refusal::new(400, 160004, "A thread has already been created for this message"));
+                return Err(Refusal::new(
+                    400,
+                    160004,
+                    "A thread has already been created for this message",
+                ));
             }
             if permissions & may::CREATE_PUBLIC_THREADS == 0 {
                 return Err(Refusal::no_access());
@@ -70,7 +86,11 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
                 PUBLIC_THREAD,
                 minutes,
             );
-            Ok(Done::created(show::channel(world, &world.channels[&thread], call.application)))
+            Ok(Done::created(show::channel(
+                world,
+                &world.channels[&thread],
+                call.application,
+            )))
         }
         _ => Err(Refusal::no_route()),
     }
@@ -78,7 +98,10 @@ pub(crate) fn route(world: &mut World, mut call: Call<'_>) -> Result<Done, Refus
 
 /// What the application may do in a channel that it can see.
 pub(crate) fn see(world: &World, channel: Id, application: Id) -> Result<u64, Refusal> {
-    let found = world.channels.get(&channel).ok_or_else(Refusal::unknown_channel)?;
+    let found = world
+        .channels
+        .get(&channel)
+        .ok_or_else(Refusal::unknown_channel)?;
     let permissions = world.permissions(found, application);
     if permissions & may::VIEW_CHANNEL == 0 || !show::sees_thread(found, application) {
         return Err(Refusal::no_access());
@@ -87,7 +110,11 @@ pub(crate) fn see(world: &World, channel: Id, application: Id) -> Result<u64, Re
 }
 
 pub(crate) fn need(permissions: u64, bits: u64) -> Result<(), Refusal> {
-    if permissions & bits == bits { Ok(()) } else { Err(Refusal::no_permission()) }
+    if permissions & bits == bits {
+        Ok(())
+    } else {
+        Err(Refusal::no_permission())
+    }
 }
 
 pub(crate) fn is_archived(world: &World, channel: Id) -> bool {
@@ -106,12 +133,7 @@ fn blank(world: &World, call: &Call<'_>) -> bool {
         .is_none_or(|application| application.privileged & (1 << 15) == 0)
 }
 
-fn history(
-    world: &World,
-    call: &Call<'_>,
-    channel: Id,
-    permissions: u64,
-) -> Result<Done, Refusal> {
+fn history(world: &World, call: &Call<'_>, channel: Id, permissions: u64) -> Result<Done, Refusal> {
     if permissions & may::READ_MESSAGE_HISTORY == 0 {
         return Ok(Done::new(Value::Array(vec![])));
     }
@@ -120,23 +142,45 @@ fn history(
         Some(text) => match text.parse::<usize>() {
             Ok(limit) if (1..=100).contains(&limit) => limit,
             _ => {
-                return Err(Refusal::form("limit", "NUMBER_TYPE_MAX", "int value should be less than or equal to 100."));
+                return Err(Refusal::form(
+                    "limit",
+                    "NUMBER_TYPE_MAX",
+                    "int value should be less than or equal to 100.",
+                ));
             }
         },
     };
-    let at = |name: &str| call.query.get(name).and_then(|value| value.parse::<Id>().ok());
+    let at = |name: &str| {
+        call.query
+            .get(name)
+            .and_then(|value| value.parse::<Id>().ok())
+    };
     let messages = &world.channels[&channel].messages;
     let mut found: Vec<_> = if let Some(after) = at("after") {
-        messages.range((Bound::Excluded(after), Bound::Unbounded)).map(|(_, m)| m).take(limit).collect()
+        messages
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .map(|(_, m)| m)
+            .take(limit)
+            .collect()
     } else if let Some(around) = at("around") {
         let half = limit / 2;
-        let mut near: Vec<_> = messages.range(..around).rev().map(|(_, m)| m).take(half).collect();
+        let mut near: Vec<_> = messages
+            .range(..around)
+            .rev()
+            .map(|(_, m)| m)
+            .take(half)
+            .collect();
         near.reverse();
         near.extend(messages.range(around..).map(|(_, m)| m).take(limit - half));
         near
     } else {
         let before = at("before").unwrap_or(Id::MAX);
-        let mut last: Vec<_> = messages.range(..before).rev().map(|(_, m)| m).take(limit).collect();
+        let mut last: Vec<_> = messages
+            .range(..before)
+            .rev()
+            .map(|(_, m)| m)
+            .take(limit)
+            .collect();
         last.reverse();
         last
     };
@@ -157,11 +201,25 @@ fn send(
 ) -> Result<Done, Refusal> {
     let at = &world.channels[&channel];
     if at.kind == FORUM {
-        return Err(Refusal::new(400, 50008, "Cannot send messages in a non-text channel"));
+        return Err(Refusal::new(
+            400,
+            50008,
+            "Cannot send messages in a non-text channel",
+        ));
     }
     let in_thread = at.thread.is_some();
-    need(permissions, if in_thread { may::SEND_MESSAGES_IN_THREADS } else { may::SEND_MESSAGES })?;
-    if at.thread.as_ref().is_some_and(|thread| thread.archived && thread.locked)
+    need(
+        permissions,
+        if in_thread {
+            may::SEND_MESSAGES_IN_THREADS
+        } else {
+            may::SEND_MESSAGES
+        },
+    )?;
+    if at
+        .thread
+        .as_ref()
+        .is_some_and(|thread| thread.archived && thread.locked)
         && permissions & may::MANAGE_THREADS == 0
     {
         return Err(Refusal::archived());
@@ -172,7 +230,11 @@ fn send(
     let nonce = check_nonce(call.body)?;
     let now = world.clock.now_ms();
     let window = world.settings.nonce_window_ms;
-    while world.nonces.front().is_some_and(|(.., at)| at + window < now) {
+    while world
+        .nonces
+        .front()
+        .is_some_and(|(.., at)| at + window < now)
+    {
         world.nonces.pop_front();
     }
     if let Some(nonce) = nonce.as_ref().map(nonce_text)
@@ -199,24 +261,41 @@ fn send(
     };
     let mut shown = show::message(world, made, call.application, false);
     if let Some(nonce) = nonce {
-        world.nonces.push_back((call.application, nonce_text(&nonce), message, channel, now));
+        world
+            .nonces
+            .push_back((call.application, nonce_text(&nonce), message, channel, now));
         shown["nonce"] = nonce;
     }
     Ok(Done::of_message(shown, message, pings))
 }
 
+/// An id as clients send it: text, or a number.
+fn snowflake(value: &Value) -> Option<Id> {
+    value
+        .as_str()
+        .map_or(value.as_u64(), |text| text.parse().ok())
+}
+
 fn nonce_text(nonce: &Value) -> String {
-    nonce.as_str().map_or_else(|| nonce.to_string(), str::to_owned)
+    nonce
+        .as_str()
+        .map_or_else(|| nonce.to_string(), str::to_owned)
 }
 
 fn check_nonce(body: &Value) -> Result<Option<Value>, Refusal> {
     match &body["nonce"] {
         Value::Null => Ok(None),
-        Value::String(text) if text.chars().count() > 25 => {
-            Err(Refusal::form("nonce", "NONCE_TYPE_TOO_LONG", "Must be 25 or fewer in length."))
-        }
+        Value::String(text) if text.chars().count() > 25 => Err(Refusal::form(
+            "nonce",
+            "NONCE_TYPE_TOO_LONG",
+            "Must be 25 or fewer in length.",
+        )),
         nonce @ (Value::String(_) | Value::Number(_)) => Ok(Some(nonce.clone())),
-        _ => Err(Refusal::form("nonce", "NONCE_TYPE_INVALID", "Nonce must be an integer or a string.")),
+        _ => Err(Refusal::form(
+            "nonce",
+            "NONCE_TYPE_INVALID",
+            "Nonce must be an integer or a string.",
+        )),
     }
 }
 
@@ -235,19 +314,29 @@ pub(crate) fn draft(
         return Err(Refusal::new(400, 50006, "Cannot send an empty message"));
     }
     if call.files.len() > 10 {
-        return Err(Refusal::form("attachments", "BASE_TYPE_MAX_LENGTH", "Must be 10 or fewer in length."));
+        return Err(Refusal::form(
+            "attachments",
+            "BASE_TYPE_MAX_LENGTH",
+            "Must be 10 or fewer in length.",
+        ));
     }
     let reply = &body["message_reference"];
-    let reply_to = match reply["message_id"].as_str().and_then(|id| id.parse::<Id>().ok()) {
+    let reply_to = match snowflake(&reply["message_id"]) {
         Some(reply_to) if world.message(channel, reply_to).is_some() => Some(reply_to),
         // A missing target is refused unless the client says otherwise.
         Some(_) if reply["fail_if_not_exists"].as_bool() == Some(false) => None,
         Some(_) => {
-            return Err(Refusal::form("message_reference", "REPLIES_UNKNOWN_MESSAGE", "Unknown message"));
+            return Err(Refusal::form(
+                "message_reference",
+                "REPLIES_UNKNOWN_MESSAGE",
+                "Unknown message",
+            ));
         }
         None => None,
     };
-    let replied = reply_to.and_then(|id| world.message(channel, id)).map(|message| message.author);
+    let replied = reply_to
+        .and_then(|id| world.message(channel, id))
+        .map(|message| message.author);
     Ok(Draft {
         pings: pings(&content, &body["allowed_mentions"], replied, permissions)?,
         content,
@@ -265,7 +354,11 @@ pub(crate) fn draft(
 pub(crate) fn check_content(body: &Value) -> Result<String, Refusal> {
     let content = body["content"].as_str().unwrap_or("");
     if content.chars().count() > 2_000 {
-        return Err(Refusal::form("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length."));
+        return Err(Refusal::form(
+            "content",
+            "BASE_TYPE_MAX_LENGTH",
+            "Must be 2000 or fewer in length.",
+        ));
     }
     Ok(content.trim().to_owned())
 }
@@ -275,10 +368,21 @@ fn check_embeds(embeds: &Value) -> Result<Vec<Value>, Refusal> {
     let text = |value: &Value| value.as_str().map_or(0, |text| text.chars().count());
     let all: usize = embeds
         .iter()
-        .map(|embed| text(&embed["title"]) + text(&embed["description"]) + text(&embed["footer"]["text"]))
+        .map(|embed| {
+            text(&embed["title"]) + text(&embed["description"]) + text(&embed["footer"]["text"])
+        })
         .sum();
-    if embeds.len() > 10 || all > 6_000 || embeds.iter().any(|embed| text(&embed["description"]) > 4_096) {
-        return Err(Refusal::form("embeds", "MAX_EMBED_SIZE_EXCEEDED", "Embed size exceeds maximum size of 6000"));
+    if embeds.len() > 10
+        || all > 6_000
+        || embeds
+            .iter()
+            .any(|embed| text(&embed["description"]) > 4_096)
+    {
+        return Err(Refusal::form(
+            "embeds",
+            "MAX_EMBED_SIZE_EXCEEDED",
+            "Embed size exceeds maximum size of 6000",
+        ));
     }
     Ok(embeds)
 }
@@ -301,8 +405,13 @@ pub(crate) fn check_components(components: &Value) -> Result<Vec<Value>, Refusal
             if id.chars().count() > 100 || label.chars().count() > 80 {
                 return bad("Must be 100 or fewer in length.");
             }
-            if button["style"].as_u64() != Some(5) && (id.is_empty() || !seen.insert(id.to_owned())) {
-                return Err(Refusal::form("components", "COMPONENT_CUSTOM_ID_DUPLICATED", "Component custom id cannot be duplicated"));
+            if button["style"].as_u64() != Some(5) && (id.is_empty() || !seen.insert(id.to_owned()))
+            {
+                return Err(Refusal::form(
+                    "components",
+                    "COMPONENT_CUSTOM_ID_DUPLICATED",
+                    "Component custom id cannot be duplicated",
+                ));
             }
         }
     }
@@ -319,16 +428,32 @@ pub(crate) fn pings(
     let mut pings = show::mentions_in(content);
     pings.everyone &= permissions & may::MENTION_EVERYONE != 0;
     if allowed.is_null() {
-        pings.users.extend(replied.filter(|user| !pings.users.contains(user)));
+        pings
+            .users
+            .extend(replied.filter(|user| !pings.users.contains(user)));
         return Ok(pings);
     }
-    let parse: Vec<&str> = allowed["parse"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let parse: Vec<&str> = allowed["parse"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let list = |name: &str| -> Vec<Id> {
-        allowed[name].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect()
+        allowed[name]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(snowflake)
+            .collect()
     };
     for (kind, ids) in [("users", list("users")), ("roles", list("roles"))] {
         if parse.contains(&kind) && !ids.is_empty() {
-            return Err(Refusal::form("allowed_mentions", "MESSAGE_ALLOWED_MENTIONS_PARSE_EXCLUSIVE", "Mutually exclusive"));
+            return Err(Refusal::form(
+                "allowed_mentions",
+                "MESSAGE_ALLOWED_MENTIONS_PARSE_EXCLUSIVE",
+                "Mutually exclusive",
+            ));
         }
     }
     pings.everyone &= parse.contains(&"everyone");
@@ -341,15 +466,23 @@ pub(crate) fn pings(
         pings.roles.retain(|id| roles.contains(id));
     }
     if allowed["replied_user"].as_bool() == Some(true) {
-        pings.users.extend(replied.filter(|user| !pings.users.contains(user)));
+        pings
+            .users
+            .extend(replied.filter(|user| !pings.users.contains(user)));
     }
     Ok(pings)
 }
 
 fn edit(world: &mut World, call: &Call<'_>, channel: Id, message: Id) -> Result<Done, Refusal> {
-    let known = world.message(channel, message).ok_or_else(Refusal::unknown_message)?;
+    let known = world
+        .message(channel, message)
+        .ok_or_else(Refusal::unknown_message)?;
     if known.author != call.application {
-        return Err(Refusal::new(403, 50005, "Cannot edit a message authored by another user"));
+        return Err(Refusal::new(
+            403,
+            50005,
+            "Cannot edit a message authored by another user",
+        ));
     }
     if is_archived(world, channel) {
         return Err(Refusal::archived());
@@ -360,17 +493,24 @@ fn edit(world: &mut World, call: &Call<'_>, channel: Id, message: Id) -> Result<
         return Err(Refusal::old_edits(HOUR_MS));
     }
     let body = call.body;
-    let content = body.get("content").map(|_| check_content(body)).transpose()?;
-    let components =
-        body.get("components").map(|list| check_components(list)).transpose()?;
+    let content = body
+        .get("content")
+        .map(|_| check_content(body))
+        .transpose()?;
+    let components = body
+        .get("components")
+        .map(|list| check_components(list))
+        .transpose()?;
     let embeds = body.get("embeds").map(check_embeds).transpose()?;
     // An edit notifies nobody, yet what it would have is kept in the ledger.
     let would = match &content {
         Some(content) => pings(content, &body["allowed_mentions"], None, u64::MAX)?,
         None => Pings::default(),
     };
-    let Some(known) =
-        world.channels.get_mut(&channel).and_then(|channel| channel.messages.get_mut(&message))
+    let Some(known) = world
+        .channels
+        .get_mut(&channel)
+        .and_then(|channel| channel.messages.get_mut(&message))
     else {
         return Err(Refusal::unknown_message());
     };
@@ -387,6 +527,12 @@ fn edit(world: &mut World, call: &Call<'_>, channel: Id, message: Id) -> Result<
     known.edits += 1;
     known.old_edits += u32::from(old);
     world.tell_message("MESSAGE_UPDATE", channel, message, None);
-    let known = world.message(channel, message).ok_or_else(Refusal::unknown_message)?;
-    Ok(Done::of_message(show::message(world, known, call.application, false), message, would))
+    let known = world
+        .message(channel, message)
+        .ok_or_else(Refusal::unknown_message)?;
+    Ok(Done::of_message(
+        show::message(world, known, call.application, false),
+        message,
+        would,
+    ))
 }

@@ -51,7 +51,11 @@ pub(crate) struct Call<'a> {
 
 async fn enter(State(shared): State<Shared>, request: Request) -> Response {
     let method = request.method().clone();
-    let path = request.uri().path().trim_start_matches("/api/v10").to_owned();
+    let path = request
+        .uri()
+        .path()
+        .trim_start_matches("/api/v10")
+        .to_owned();
     let query = Query::<HashMap<String, String>>::try_from_uri(request.uri())
         .map(|query| query.0)
         .unwrap_or_default();
@@ -68,7 +72,10 @@ async fn enter(State(shared): State<Shared>, request: Request) -> Response {
             });
             return cut();
         }
-        Some(FaultKind::Status { status, body: answer }) => {
+        Some(FaultKind::Status {
+            status,
+            body: answer,
+        }) => {
             shared.act(|world| {
                 note(world, 0, &method, &path, &body, *status, fault.as_ref());
             });
@@ -85,13 +92,23 @@ async fn enter(State(shared): State<Shared>, request: Request) -> Response {
     }
     let decoded = percent_decode(&path);
     let response = shared.act(|world| {
-        perform(world, &method, &headers, &decoded, &query, &body, files, size, fault.as_ref())
+        perform(
+            world,
+            &method,
+            &headers,
+            &decoded,
+            &query,
+            &body,
+            files,
+            size,
+            fault.as_ref(),
+        )
     });
     match fault {
         Some(FaultKind::CommitThenCut) => cut(),
-        Some(FaultKind::CommitThenStatus { status }) => {
-            StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY).into_response()
-        }
+        Some(FaultKind::CommitThenStatus { status }) => StatusCode::from_u16(status)
+            .unwrap_or(StatusCode::BAD_GATEWAY)
+            .into_response(),
         Some(FaultKind::Delay { ms }) => {
             tokio::time::sleep(Duration::from_millis(ms)).await;
             response
@@ -116,14 +133,18 @@ async fn read(request: Request) -> Result<Read, Refusal> {
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.starts_with("multipart/form-data"));
     if !is_form {
-        let body = Bytes::from_request(request, &()).await.map_err(|_| Refusal::too_large())?;
+        let body = Bytes::from_request(request, &())
+            .await
+            .map_err(|_| Refusal::too_large())?;
         if body.is_empty() {
             return Ok((Value::Null, vec![], 0));
         }
         let value = serde_json::from_slice(&body).map_err(|_| Refusal::not_json())?;
         return Ok((value, vec![], body.len()));
     }
-    let mut form = Multipart::from_request(request, &()).await.map_err(|_| Refusal::not_json())?;
+    let mut form = Multipart::from_request(request, &())
+        .await
+        .map_err(|_| Refusal::not_json())?;
     let (mut value, mut files, mut size) = (Value::Null, vec![], 0);
     while let Ok(Some(field)) = form.next_field().await {
         let name = field.name().unwrap_or("").to_owned();
@@ -155,11 +176,16 @@ fn perform(
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bot "));
-    let application = token.and_then(|token| world.by_token(token)).map_or(0, |found| found.id);
+    let application = token
+        .and_then(|token| world.by_token(token))
+        .map_or(0, |found| found.id);
     let call = Call {
         application,
         method: method.as_str(),
-        path: path.split('/').filter(|segment| !segment.is_empty()).collect(),
+        path: path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .collect(),
         query,
         body,
         files,
@@ -177,10 +203,14 @@ fn perform(
             let now = world.clock.now_ms();
             told = Some(world.limits.take(now, application, &route, &major, open));
         }
-        match told.as_ref().and_then(|told| told.refused.map(|scope| (scope, told.reset_ms))) {
-            Some((scope, reset)) => {
-                Err(Refusal::limited(scope, reset.saturating_sub(world.clock.now_ms())))
-            }
+        match told
+            .as_ref()
+            .and_then(|told| told.refused.map(|scope| (scope, told.reset_ms)))
+        {
+            Some((scope, reset)) => Err(Refusal::limited(
+                scope,
+                reset.saturating_sub(world.clock.now_ms()),
+            )),
             None if size > world.settings.upload_bytes => Err(Refusal::too_large()),
             None => route_call(world, call),
         }
@@ -211,6 +241,10 @@ fn perform(
             refusal.respond()
         }
     };
+    // Without it discord.py takes a 429 for a ban by the proxy in front.
+    response
+        .headers_mut()
+        .insert(header::VIA, HeaderValue::from_static("1.1 google"));
     if let Some(told) = told {
         limit_headers(world, response.headers_mut(), &told);
     }
@@ -238,11 +272,15 @@ fn note<'a>(
         message: None,
         pings: Default::default(),
         repeated_nonce: false,
-        fault: fault.and_then(|fault| serde_json::to_value(fault).ok()).and_then(|fault| {
-            fault["do"].as_str().map(str::to_owned)
-        }),
+        fault: fault
+            .and_then(|fault| serde_json::to_value(fault).ok())
+            .and_then(|fault| fault["do"].as_str().map(str::to_owned)),
     });
-    world.ledger.writes.last_mut().expect("a row was just written")
+    world
+        .ledger
+        .writes
+        .last_mut()
+        .expect("a row was just written")
 }
 
 fn limit_headers(world: &World, headers: &mut HeaderMap, told: &Told) {
@@ -254,12 +292,26 @@ fn limit_headers(world: &World, headers: &mut HeaderMap, told: &Told) {
     let after = told.reset_ms.saturating_sub(world.clock.now_ms());
     put("x-ratelimit-limit", told.limit.to_string());
     put("x-ratelimit-remaining", told.remaining.to_string());
-    put("x-ratelimit-reset", format!("{:.3}", told.reset_ms as f64 / 1_000.0));
-    put("x-ratelimit-reset-after", format!("{:.3}", after as f64 / 1_000.0));
+    put(
+        "x-ratelimit-reset",
+        format!("{:.3}", told.reset_ms as f64 / 1_000.0),
+    );
+    put(
+        "x-ratelimit-reset-after",
+        format!("{:.3}", after as f64 / 1_000.0),
+    );
     put("x-ratelimit-bucket", told.bucket.clone());
     if let Some(scope) = told.refused {
         put("retry-after", format!("{}", after.div_ceil(1_000).max(1)));
-        put("x-ratelimit-scope", if scope == Scope::Global { "global" } else { "user" }.into());
+        put(
+            "x-ratelimit-scope",
+            if scope == Scope::Global {
+                "global"
+            } else {
+                "user"
+            }
+            .into(),
+        );
         if scope == Scope::Global {
             put("x-ratelimit-global", "true".into());
         }
@@ -283,7 +335,13 @@ fn bucket(call: &Call<'_>) -> (String, String) {
         (method, path) => {
             let shape: Vec<&str> = path
                 .iter()
-                .map(|part| if part.parse::<Id>().is_ok() { "id" } else { *part })
+                .map(|part| {
+                    if part.parse::<Id>().is_ok() {
+                        "id"
+                    } else {
+                        *part
+                    }
+                })
                 .take(3)
                 .collect();
             format!("{method} {}", shape.join("/"))
@@ -332,7 +390,9 @@ fn route_call(world: &mut World, call: Call<'_>) -> Result<Done, Refusal> {
 
 /// The id in a path's segment.
 pub(crate) fn id(segment: &str) -> Result<Id, Refusal> {
-    segment.parse().map_err(|_| Refusal::form("id", "NUMBER_TYPE_COERCE", "Value is not snowflake."))
+    segment
+        .parse()
+        .map_err(|_| Refusal::form("id", "NUMBER_TYPE_COERCE", "Value is not snowflake."))
 }
 
 fn percent_decode(path: &str) -> String {
@@ -340,7 +400,9 @@ fn percent_decode(path: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| path.get(at + 1..at + 3)).flatten();
+        let hex = (bytes[at] == b'%')
+            .then(|| path.get(at + 1..at + 3))
+            .flatten();
         if let Some(byte) = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             out.push(byte);
             at += 3;
@@ -357,28 +419,45 @@ async fn attachment(
     Path((channel, file, _name)): Path<(Id, Id, String)>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
-    let fault = shared.act(|world| meet(&mut world.faults, "GET", &format!("/attachments/{channel}/{file}")));
+    let fault = shared.act(|world| {
+        meet(
+            &mut world.faults,
+            "GET",
+            &format!("/attachments/{channel}/{file}"),
+        )
+    });
     match fault {
         Some(FaultKind::CutBefore | FaultKind::CommitThenCut) => return cut(),
         Some(FaultKind::Delay { ms }) => tokio::time::sleep(Duration::from_millis(ms)).await,
         Some(FaultKind::Status { status, .. } | FaultKind::CommitThenStatus { status }) => {
-            return StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY).into_response();
+            return StatusCode::from_u16(status)
+                .unwrap_or(StatusCode::BAD_GATEWAY)
+                .into_response();
         }
         _ => {}
     }
     shared.look(|world| {
-        let until = query.get("ex").and_then(|ex| u64::from_str_radix(ex, 16).ok()).unwrap_or(0);
+        let until = query
+            .get("ex")
+            .and_then(|ex| u64::from_str_radix(ex, 16).ok())
+            .unwrap_or(0);
         if until <= world.clock.now_ms() {
-            return (StatusCode::NOT_FOUND, "This content is no longer available.").into_response();
+            return (
+                StatusCode::NOT_FOUND,
+                "This content is no longer available.",
+            )
+                .into_response();
         }
         let found = world
             .messages(channel)
             .flat_map(|message| &message.attachments)
             .find(|attachment| attachment.id == file);
         match found {
-            Some(found) => {
-                ([(header::CONTENT_TYPE, found.media_type.clone())], found.data.clone()).into_response()
-            }
+            Some(found) => (
+                [(header::CONTENT_TYPE, found.media_type.clone())],
+                found.data.clone(),
+            )
+                .into_response(),
             None => StatusCode::NOT_FOUND.into_response(),
         }
     })
