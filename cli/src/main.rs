@@ -1,2 +1,60 @@
-//! The `mooring` program.
-fn main() {}
+//! The `mooring` program: a terminal client, and – run again by itself under a
+//! hidden subcommand – the harness and the sandbox daemon.
+
+mod args;
+mod cards;
+mod commands;
+mod connection;
+mod error;
+mod exit;
+mod format;
+mod json;
+mod keys;
+mod printer;
+mod processes;
+mod project;
+mod setup;
+mod slash;
+mod style;
+mod terminal;
+mod text;
+mod view;
+mod watching;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        // These two make threads and namespaces of their own.
+        Command::Harness(args) => processes::run_harness(cli.project, args),
+        Command::SandboxDaemon(args) => processes::run_sandbox_daemon(cli.project, args),
+        command => run_client(cli.project, command),
+    }
+}
+
+fn run_client(project: Option<std::path::PathBuf>, command: Command) -> ExitCode {
+    let result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(error::Error::from)
+        .and_then(|runtime| {
+            let result = runtime.block_on(commands::run(project, command));
+            // A thread that reads the terminal never ends by itself.
+            runtime.shutdown_background();
+            result
+        });
+    match result {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mooring: {error}");
+            ExitCode::from(Exit::from(&error).code())
+        }
+    }
+}

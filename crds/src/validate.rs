@@ -1,6 +1,13 @@
 //! What a Workspace's shape cannot say: rules over its values, with field paths.
 
-use crate::WorkspaceSpec;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use crate::duration::{duration, usd_micros};
+use crate::{
+    Approvals, Budgets, DiscordSpec, Member, ModelSpec, Policy, PolicyTest, Price, Provider, Repo,
+    SandboxSpec, WorkspaceSpec,
+};
 
 /// One thing that is wrong with a Workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +18,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl std::fmt::Display for Problem {
+impl Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.path, self.message)
     }
@@ -19,12 +26,316 @@ impl std::fmt::Display for Problem {
 
 /// All that is wrong with `spec`; empty where nothing is.
 pub fn validate(spec: &WorkspaceSpec) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    if spec.models.is_empty() {
-        problems.push(Problem {
-            path: "spec.models".into(),
-            message: "at least one model is needed; `provider: rehearsal` needs no key".into(),
-        });
+    let mut problems = Problems(Vec::new());
+    if let Some(repo) = &spec.repo {
+        problems.repo(repo);
     }
-    problems
+    if let Some(discord) = &spec.discord {
+        problems.discord(discord);
+    }
+    problems.models(&spec.models);
+    problems.members(&spec.members);
+    problems.policy(&spec.policy);
+    problems.approvals(&spec.approvals);
+    problems.budgets(&spec.budgets);
+    problems.sandbox(&spec.sandbox);
+    problems.0
 }
+
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, path: impl Display, message: impl Into<String>) {
+        self.0.push(Problem { path: format!("spec.{path}"), message: message.into() });
+    }
+
+    fn check<T>(&mut self, path: impl Display, result: Result<T, String>) {
+        if let Err(message) = result {
+            self.add(path, message);
+        }
+    }
+
+    fn repo(&mut self, repo: &Repo) {
+        self.check("repo.url", repo_url(&repo.url));
+        if repo.reference.as_deref().is_some_and(|reference| !is_reference(reference)) {
+            self.add("repo.ref", "is no name of a branch, tag or commit");
+        }
+    }
+
+    fn discord(&mut self, discord: &DiscordSpec) {
+        for (field, id) in [("guildId", &discord.guild_id), ("channelId", &discord.channel_id)] {
+            self.check(format_args!("discord.{field}"), discord_id(id));
+        }
+        if discord.attachments.bytes().is_none() {
+            self.add(
+                "discord.attachments.maxBytes",
+                "has to be a number of bytes such as 10Mi or 512Ki",
+            );
+        }
+        if discord.attachments.max_count > 10 {
+            self.add("discord.attachments.maxCount", "Discord allows 10 files a message");
+        }
+    }
+
+    fn models(&mut self, models: &[ModelSpec]) {
+        if models.is_empty() {
+            self.add("models", "at least one model is needed; `provider: rehearsal` needs no key");
+        }
+        let mut first = BTreeMap::new();
+        for (at, model) in models.iter().enumerate() {
+            let path = format!("models[{at}]");
+            if let Some(other) = first.get(model.name.as_str()) {
+                self.add(
+                    format_args!("{path}.name"),
+                    format!("{:?} is also the name of models[{other}]", model.name),
+                );
+            } else {
+                first.insert(model.name.as_str(), at);
+            }
+            self.model(&path, model);
+        }
+    }
+
+    fn model(&mut self, path: &str, model: &ModelSpec) {
+        if model.name.is_empty() || model.name.chars().any(|c| c.is_whitespace() || c.is_control())
+        {
+            self.add(format_args!("{path}.name"), "has to be a word without blanks");
+        }
+        if model.model.is_empty() && model.provider != Provider::Rehearsal {
+            self.add(format_args!("{path}.model"), "is needed: the provider's name of the model");
+        }
+        if let Some(endpoint) = &model.endpoint {
+            self.check(format_args!("{path}.endpoint"), endpoint_url(endpoint));
+        }
+        if let Some(name) = &model.api_key_env {
+            self.check(format_args!("{path}.apiKeyEnv"), env_name(name));
+        }
+        if let Some(secret) = &model.api_key_secret_ref {
+            for (field, value) in [("name", &secret.name), ("key", &secret.key)] {
+                if value.is_empty() {
+                    self.add(format_args!("{path}.apiKeySecretRef.{field}"), "is empty");
+                }
+            }
+        }
+        for (field, tokens) in
+            [("contextWindow", model.context_window), ("maxOutput", model.max_output)]
+        {
+            if tokens == Some(0) {
+                self.add(format_args!("{path}.{field}"), "has to be above 0");
+            }
+        }
+        if let (Some(output), Some(window)) = (model.max_output, model.context_window)
+            && output > window
+        {
+            self.add(
+                format_args!("{path}.maxOutput"),
+                format!("{output} is more than the contextWindow of {window}"),
+            );
+        }
+        if let Some(price) = &model.price {
+            self.price(path, price);
+        }
+    }
+
+    fn price(&mut self, path: &str, price: &Price) {
+        for (field, value) in [
+            ("input", Some(price.input)),
+            ("cachedInput", price.cached_input),
+            ("output", Some(price.output)),
+        ] {
+            if value.is_some_and(|value| !value.is_finite() || value < 0.0) {
+                self.add(
+                    format_args!("{path}.price.{field}"),
+                    "has to be 0 or more US dollars per million tokens",
+                );
+            }
+        }
+    }
+
+    fn members(&mut self, members: &[Member]) {
+        let mut first = BTreeMap::new();
+        for (at, member) in members.iter().enumerate() {
+            let path = format!("members[{at}]");
+            let name = match (&member.discord_user_id, &member.discord_role_id) {
+                (Some(id), None) => ("discordUserId", id),
+                (None, Some(id)) => ("discordRoleId", id),
+                _ => {
+                    self.add(path, "a member is either a discordUserId or a discordRoleId");
+                    continue;
+                }
+            };
+            self.check(format_args!("{path}.{}", name.0), discord_id(name.1));
+            if let Some(other) = first.insert(name, at) {
+                self.add(
+                    format_args!("{path}.{}", name.0),
+                    format!("{} is also members[{other}]; one entry has one role", name.1),
+                );
+            }
+            match &member.kubernetes_user {
+                Some(user) if user.is_empty() => {
+                    self.add(format_args!("{path}.kubernetesUser"), "is empty");
+                }
+                Some(_) if member.discord_user_id.is_none() => self.add(
+                    format_args!("{path}.kubernetesUser"),
+                    "names one person, so it stands beside a discordUserId",
+                ),
+                _ => {}
+            }
+        }
+    }
+
+    fn policy(&mut self, policy: &Policy) {
+        for (name, table) in
+            [("tool", &policy.tool), ("bash", &policy.bash), ("path", &policy.path)]
+        {
+            for pattern in table.keys() {
+                if pattern.trim().is_empty() {
+                    self.add(
+                        format_args!("policy.{name}"),
+                        "an empty pattern matches nothing; `*` matches everything",
+                    );
+                } else if pattern.contains('\0') {
+                    self.add(
+                        format_args!("policy.{name}"),
+                        format!("the pattern {pattern:?} holds a zero byte, which nothing has"),
+                    );
+                }
+            }
+        }
+        for (at, test) in policy.tests.iter().enumerate() {
+            let PolicyTest { tool, bash, path, expect: _ } = test;
+            let given: Vec<&String> = [tool, bash, path].into_iter().flatten().collect();
+            if given.len() != 1 {
+                self.add(
+                    format_args!("policy.tests[{at}]"),
+                    "a test has exactly one of tool, bash and path",
+                );
+            } else if given[0].trim().is_empty() {
+                self.add(format_args!("policy.tests[{at}]"), "has nothing to be decided");
+            }
+        }
+    }
+
+    fn approvals(&mut self, approvals: &Approvals) {
+        let timeout = duration(&approvals.timeout).and_then(|timeout| match timeout {
+            Some(timeout) if timeout.is_zero() => Err("has to be above 0, or never".into()),
+            timeout => Ok(timeout),
+        });
+        self.check("approvals.timeout", timeout);
+    }
+
+    fn budgets(&mut self, budgets: &Budgets) {
+        let run = &budgets.per_run;
+        for (field, limit) in [
+            ("turns", run.turns.map(u64::from)),
+            ("toolCalls", run.tool_calls.map(u64::from)),
+            ("tokens", run.tokens),
+        ] {
+            if limit == Some(0) {
+                self.add(
+                    format_args!("budgets.perRun.{field}"),
+                    "0 would refuse every run; leave it away for no limit",
+                );
+            }
+        }
+        if let Some(cost) = &run.cost_usd {
+            self.check("budgets.perRun.costUsd", usd_micros(cost));
+        }
+        if let Some(time) = &run.wall_time {
+            let time = duration(time).and_then(|time| match time {
+                None => Err("leave it away for no limit".to_owned()),
+                Some(time) if time.is_zero() => Err("0 would refuse every run".into()),
+                Some(time) => Ok(time),
+            });
+            self.check("budgets.perRun.wallTime", time);
+        }
+    }
+
+    fn sandbox(&mut self, sandbox: &SandboxSpec) {
+        for (name, value) in &sandbox.env {
+            let path = format!("sandbox.env.{name}");
+            self.check(&path, env_name(name));
+            if value.contains('\0') {
+                self.add(&path, "holds a zero byte, which no environment can");
+            }
+        }
+        for (at, folder) in sandbox.read_only.iter().enumerate() {
+            if !(folder.starts_with('/') || folder.starts_with("~/")) {
+                self.add(
+                    format_args!("sandbox.readOnly[{at}]"),
+                    format!("{folder:?} has to be an absolute path, or one under ~/"),
+                );
+            }
+        }
+        if sandbox.output_bytes.is_some_and(|bytes| bytes < 4096) {
+            self.add("sandbox.outputBytes", "has to be 4096 or more");
+        }
+    }
+}
+
+/// An `https` address with a host and a path, without a user name.
+fn repo_url(url: &str) -> Result<(), String> {
+    let wrong = || {
+        Err(format!(
+            "{url:?} has to be an https address without a user name, such as \
+             https://example.org/team/project.git"
+        ))
+    };
+    let Some((host, path)) = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'))
+    else {
+        return wrong();
+    };
+    let blank = url.chars().any(|c| c.is_whitespace() || c.is_control());
+    if host.is_empty() || host.contains('@') || path.is_empty() || blank {
+        return wrong();
+    }
+    Ok(())
+}
+
+/// An `http` or `https` address.
+fn endpoint_url(url: &str) -> Result<(), String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let blank = url.chars().any(|c| c.is_whitespace() || c.is_control());
+    match rest {
+        Some(rest) if !blank && !rest.is_empty() && !rest.starts_with('/') => Ok(()),
+        _ => Err(format!(
+            "{url:?} has to be an http or https address, such as http://localhost:8000/v1"
+        )),
+    }
+}
+
+/// A name that a shell can set.
+fn env_name(name: &str) -> Result<(), String> {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if begins && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        Ok(())
+    } else {
+        Err(format!("{name:?} is no name of an environment variable"))
+    }
+}
+
+/// One of Discord's ids: a decimal number of 64 bits.
+fn discord_id(id: &str) -> Result<(), String> {
+    if id.bytes().all(|b| b.is_ascii_digit()) && id.parse::<u64>().is_ok_and(|id| id > 0) {
+        Ok(())
+    } else {
+        Err(format!("{id:?} is no Discord id, which is a number of up to 20 digits in quotes"))
+    }
+}
+
+/// What `git check-ref-format` takes, and nothing that reads as an option.
+fn is_reference(name: &str) -> bool {
+    let odd = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
+    !(name.is_empty()
+        || name.starts_with(['-', '/'])
+        || name.ends_with(['/', '.'])
+        || name.ends_with(".lock")
+        || name.contains("..")
+        || name.contains("//")
+        || name.contains("@{")
+        || name.contains(odd))
+}
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;

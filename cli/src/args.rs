@@ -1,0 +1,364 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Durable coding agents: talk to one in this terminal.
+///
+/// Start with `mooring dev` in a project's folder. The agent reads, edits and
+/// runs things in a sandbox without network, asks before a risky step, and
+/// carries on where it was when any of its processes is killed.
+#[derive(Debug, Parser)]
+#[command(name = "mooring", version, arg_required_else_help = true)]
+#[command(after_help = "First steps:\n  \
+    mooring dev                     talk to the agent of the project you are in\n  \
+    mooring send 'run the tests'    one message from a script, answer on standard output\n  \
+    mooring init > workspace.yaml   the settings in use, to be changed and given to `mooring dev`\n\n\
+    Without a model key the built-in rehearsal provider answers, which is no language\n\
+    model: set ANTHROPIC_API_KEY or OPENAI_API_KEY for a real one.")]
+pub struct Cli {
+    /// The project's folder, instead of the repository around the current one.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    pub project: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Talk to the agent in this terminal; starts what is not running.
+    Dev(DevArgs),
+    /// Send one message and print the answer, for scripts.
+    ///
+    /// Exit status: 0 answered, 1 failed, 3 waiting for an approval (its id is
+    /// printed), 4 ended unanswered, 5 refused.
+    Send(SendArgs),
+    /// Print the default Workspace of this project, or write it to a file.
+    Init(InitArgs),
+    /// Show what happens in conversations as it happens.
+    Watch(WatchArgs),
+    /// List approvals that wait for a decision.
+    Approvals(ApprovalsArgs),
+    /// Approve one, by the id that `mooring approvals` shows.
+    Approve(ApproveArgs),
+    /// Deny one.
+    Deny(DenyArgs),
+    /// List conversations, the last active first.
+    Conversations(ListArgs),
+    /// Print what was said and done in a conversation.
+    Entries(EntriesArgs),
+    /// Stop the run of a conversation and withdraw what is queued in it.
+    Abort(AbortArgs),
+    /// List or revoke what was approved for more than once.
+    Grants(GrantsArgs),
+    /// Show tokens and cost, by day and model.
+    Usage(UsageArgs),
+    /// Show what runs for this project and how it is set up.
+    Status(OutputArgs),
+    /// End the harness and the sandbox of this project; nothing is lost.
+    Stop,
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// The process that owns a project's conversations.
+    #[command(hide = true)]
+    Harness(HarnessArgs),
+    /// The process that runs a project's commands.
+    #[command(hide = true)]
+    SandboxDaemon(SandboxArgs),
+}
+
+/// What starting the harness needs.
+#[derive(Clone, Debug, Default, Args)]
+pub struct StartArgs {
+    /// Run commands even where nothing can hold them in a sandbox.
+    #[arg(long)]
+    pub allow_unisolated: bool,
+    /// Take the conversations of a moved project along without asking.
+    #[arg(long, conflicts_with = "fresh")]
+    pub adopt: bool,
+    /// Leave the conversations of a moved project behind without asking.
+    #[arg(long)]
+    pub fresh: bool,
+}
+
+/// `mooring dev`.
+#[derive(Clone, Debug, Args)]
+pub struct DevArgs {
+    /// A Workspace file; without one the running harness's, else the default.
+    #[arg(value_name = "WORKSPACE.yaml")]
+    pub workspace: Option<PathBuf>,
+    /// Go on with this conversation, or with the last one.
+    #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with = "new")]
+    pub resume: Option<Option<i64>>,
+    /// Begin a new conversation even where the last one is not finished.
+    #[arg(long)]
+    pub new: bool,
+    /// How the harness is started.
+    #[command(flatten)]
+    pub start: StartArgs,
+}
+
+/// `mooring send`.
+#[derive(Clone, Debug, Args)]
+pub struct SendArgs {
+    /// The message; `-` reads it from standard input.
+    #[arg(required = true, value_name = "TEXT")]
+    pub text: Vec<String>,
+    /// The conversation; without this the last active one, or a new one.
+    #[arg(long, value_name = "ID")]
+    pub conversation: Option<i64>,
+    /// Begin a new conversation.
+    #[arg(long, conflicts_with = "conversation")]
+    pub new: bool,
+    /// Into the run that is going on, after its present tools; not after it.
+    #[arg(long)]
+    pub steer: bool,
+    /// Nobody can be asked: what would need an approval is denied.
+    #[arg(long)]
+    pub autonomous: bool,
+    /// Wait for approvals to be decided elsewhere, instead of ending with 3.
+    #[arg(long)]
+    pub wait: bool,
+    /// The model of a new conversation, by its name in the Workspace.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Makes a repeated call find the first one's answer instead of sending again.
+    #[arg(long, value_name = "ID")]
+    pub request_id: Option<String>,
+    /// Print the answer alone, without run card and tools.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// A Workspace file; without one the running harness's, else the default.
+    #[arg(long, value_name = "WORKSPACE.yaml")]
+    pub workspace: Option<PathBuf>,
+    /// How the harness is started.
+    #[command(flatten)]
+    pub start: StartArgs,
+}
+
+/// `mooring init`.
+#[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// Where to write it; without this it is printed.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// How a list is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one JSON object a line.
+    Json,
+}
+
+/// How a list is printed.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct OutputArgs {
+    /// `json`: one object a line.
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORM")]
+    pub output: Output,
+}
+
+/// `mooring watch`.
+#[derive(Clone, Debug, Args)]
+pub struct WatchArgs {
+    /// One conversation, beginning with what it holds; without this the changes
+    /// of all.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring approvals`.
+#[derive(Clone, Debug, Args)]
+pub struct ApprovalsArgs {
+    /// Of one conversation.
+    #[arg(long, value_name = "ID")]
+    pub conversation: Option<i64>,
+    /// Also those that were decided.
+    #[arg(long)]
+    pub all: bool,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How far an approval reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// This call.
+    #[default]
+    Once,
+    /// The same again in this conversation.
+    Conversation,
+    /// The same again in this workspace, until a time.
+    Workspace,
+}
+
+/// `mooring approve`.
+#[derive(Clone, Debug, Args)]
+pub struct ApproveArgs {
+    /// Its id.
+    pub id: String,
+    /// How far it reaches.
+    #[arg(long, value_enum, default_value_t)]
+    pub scope: ScopeArg,
+    /// How long a `workspace` scope lasts (`8h`, `7d`).
+    #[arg(long, value_name = "DURATION", default_value = "8h")]
+    pub r#for: String,
+    /// Why, for the record.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub reason: String,
+}
+
+/// `mooring deny`.
+#[derive(Clone, Debug, Args)]
+pub struct DenyArgs {
+    /// Its id.
+    pub id: String,
+    /// Why; the model is told.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub reason: String,
+}
+
+/// A list with a limit.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    /// How many at most.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub limit: u32,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring entries`.
+#[derive(Clone, Debug, Args)]
+pub struct EntriesArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// Only those before this entry.
+    #[arg(long, default_value_t = 0, value_name = "ENTRY", hide_default_value = true)]
+    pub before: i64,
+    /// How many at most.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub limit: u32,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring abort`.
+#[derive(Clone, Debug, Args)]
+pub struct AbortArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// End the run and leave what is queued.
+    #[arg(long)]
+    pub run_only: bool,
+}
+
+/// `mooring grants`.
+#[derive(Clone, Debug, Args)]
+pub struct GrantsArgs {
+    /// Revoke this one.
+    #[arg(long, value_name = "ID")]
+    pub revoke: Option<i64>,
+    /// Of one conversation.
+    #[arg(long, value_name = "ID")]
+    pub conversation: Option<i64>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring usage`.
+#[derive(Clone, Debug, Args)]
+pub struct UsageArgs {
+    /// Of one conversation; without this of all.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring harness`: what a client starts.
+#[derive(Clone, Debug, Args)]
+pub struct HarnessArgs {
+    /// The state folder.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// The socket to serve on.
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// The sandbox daemon's socket.
+    #[arg(long)]
+    pub sandbox_socket: PathBuf,
+    /// The Workspace file.
+    #[arg(long, conflicts_with = "default_workspace")]
+    pub workspace: Option<PathBuf>,
+    /// No file: the default Workspace.
+    #[arg(long)]
+    pub default_workspace: bool,
+    /// Run commands even where nothing can hold them in a sandbox.
+    #[arg(long)]
+    pub allow_unisolated: bool,
+}
+
+/// `mooring sandbox-daemon`: what a harness starts.
+#[derive(Clone, Debug, Args)]
+pub struct SandboxArgs {
+    /// Folder of records, output and the sandbox's home.
+    #[arg(long)]
+    pub state: PathBuf,
+    /// The socket to serve on.
+    #[arg(long)]
+    pub socket: PathBuf,
+    /// Files of the project that commands may not change.
+    #[arg(long)]
+    pub protect: Vec<PathBuf>,
+    /// Folders of the host that commands may read.
+    #[arg(long)]
+    pub read_only: Vec<PathBuf>,
+    /// Environment of commands, as NAME=VALUE.
+    #[arg(long)]
+    pub env: Vec<String>,
+    /// Bytes of output kept whole for one command.
+    #[arg(long)]
+    pub output_bytes: Option<u64>,
+    /// Serve even where nothing can hold commands back.
+    #[arg(long)]
+    pub allow_unisolated: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn hidden_commands_are_not_in_the_help() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("mooring dev"));
+        assert!(!help.contains("sandbox-daemon"), "{help}");
+    }
+}

@@ -1,0 +1,210 @@
+//! What people read of calls, runs, approvals and the harness: values in, lines out.
+
+use jiff::tz::TimeZone;
+use mooring_wire::harness::{Approval, Call, Run, StatusResponse, Submission};
+
+use crate::format;
+use crate::style::{Line, Style, paragraph};
+use crate::text::{one_line, sanitize};
+
+/// Whether a call in this state never changes again.
+pub fn is_over(call_state: &str) -> bool {
+    matches!(call_state, "done" | "error" | "denied" | "interrupted" | "aborted")
+}
+
+/// One line of a call: what it does, how it stands, how long it took.
+pub fn call_line(call: &Call, now_ms: i64, width: usize) -> Line {
+    let (mark, style, word) = match call.state.as_str() {
+        "done" => ("✓", Style::Good, ""),
+        "error" => ("✗", Style::Bad, "error"),
+        "denied" => ("✗", Style::Bad, "denied"),
+        "interrupted" => ("✗", Style::Bad, "interrupted"),
+        "aborted" => ("✗", Style::Notice, "aborted"),
+        "waiting-approval" => ("?", Style::Notice, "waits for approval"),
+        "unreachable" => ("…", Style::Notice, "sandbox not reachable"),
+        "running" => ("•", Style::Accent, ""),
+        _ => ("•", Style::Dim, ""),
+    };
+    let took = match (call.started_ms, call.ended_ms) {
+        (0, _) => None,
+        (begin, 0) => Some(now_ms - begin),
+        (begin, end) => Some(end - begin),
+    };
+    let mut tail: Vec<String> = Vec::new();
+    if !word.is_empty() {
+        tail.push(word.into());
+    }
+    if let Some(took) = took.filter(|took| *took >= 100) {
+        tail.push(format::span(took));
+    }
+    if !call.note.is_empty() && call.note != word {
+        tail.push(one_line(&call.note, 60));
+    }
+    let tail = if tail.is_empty() { String::new() } else { format!("  {}", tail.join(", ")) };
+    let head = format!("{mark} ");
+    let tool = one_line(&call.tool, 40);
+    let used = 2 + tool.chars().count() + 1 + tail.chars().count();
+    let summary = one_line(&call.summary, width.saturating_sub(used).max(10));
+    let tail_style = if style == Style::Good { Style::Dim } else { style };
+    Line::new(style, head)
+        .with(Style::Bold, tool)
+        .with(Style::Plain, format!(" {summary}"))
+        .with(tail_style, tail)
+        .cut(width)
+}
+
+/// The run card: how a run went or goes, its figures and what it waits for.
+pub fn run_card(run: &Run, outcome: &str, now_ms: i64) -> Line {
+    let style = match outcome {
+        "done" => Style::Good,
+        "unanswered" => Style::Bad,
+        _ => Style::Notice,
+    };
+    Line::new(style, format!("[{outcome}]")).with(Style::Dim, format!(" {}", figures(run, now_ms)))
+}
+
+/// Turns, tools, time, tokens and cost of a run.
+pub fn figures(run: &Run, now_ms: i64) -> String {
+    let mut parts = vec![format::count(run.turns.into(), "turn")];
+    if run.tool_calls > 0 {
+        parts.push(format::count(run.tool_calls.into(), "tool"));
+    }
+    if run.started_ms > 0 {
+        let end = if run.ended_ms > 0 { run.ended_ms } else { now_ms };
+        parts.push(format::span(end - run.started_ms));
+    }
+    if run.input_tokens + run.output_tokens > 0 {
+        parts.push(format!(
+            "{} in, {} out",
+            format::tokens(run.input_tokens),
+            format::tokens(run.output_tokens)
+        ));
+        parts.push(format::cost(run.cost_micros, run.cost_known));
+    }
+    if !run.model.is_empty() {
+        parts.push(one_line(&run.model, 40));
+    }
+    parts.join(" · ")
+}
+
+/// What a run is doing at this moment, in a few words.
+pub fn run_state(run: &Run) -> String {
+    let word = match run.state.as_str() {
+        "preparing" => "preparing",
+        "requesting" => "thinking",
+        "retrying" => "trying again",
+        "tools" => "working",
+        "waiting" => "waiting for you",
+        "ending" => "ending",
+        other => other,
+    };
+    match one_line(&run.note, 100) {
+        note if note.is_empty() => word.into(),
+        note => format!("{word}: {note}"),
+    }
+}
+
+/// The approval card: what would run, exactly, and why it is asked.
+pub fn approval_card(approval: &Approval, now_ms: i64, zone: &TimeZone, width: usize) -> Vec<Line> {
+    let mut lines = vec![
+        Line::new(Style::Notice, "? approval ")
+            .with(Style::Bold, one_line(&approval.id, 80))
+            .with(Style::Notice, format!("  {}", one_line(&approval.tool, 40)))
+            .cut(width),
+    ];
+    let mut put = |style, text: &str| lines.extend(paragraph(style, &sanitize(text), "  │ ", width));
+    put(Style::Bold, approval.summary.trim_end());
+    if !approval.detail.trim().is_empty() && approval.detail.trim() != approval.summary.trim() {
+        put(Style::Plain, approval.detail.trim_end());
+    }
+    let mut why = Vec::new();
+    if !approval.rule.is_empty() {
+        why.push(format!("asked by {}", one_line(&approval.rule, 200)));
+    }
+    if !approval.reason.is_empty() {
+        why.push(one_line(&approval.reason, 400));
+    }
+    if !approval.facts.trim().is_empty() && approval.facts.trim() != approval.summary.trim() {
+        why.push(format!("what the policy saw: {}", approval.facts.trim().replace('\n', "; ")));
+    }
+    if approval.grade != "isolated" && !approval.grade.is_empty() {
+        why.push(format!("the sandbox is {}", one_line(&approval.grade, 40)));
+    }
+    if approval.expires_ms > 0 {
+        why.push(format!("open until {}", format::moment(now_ms, approval.expires_ms, zone)));
+    }
+    for line in why {
+        lines.extend(paragraph(Style::Dim, &sanitize(&line), "  ", width));
+    }
+    lines
+}
+
+/// One line that tells how an approval ended.
+pub fn decision_line(approval: &Approval, width: usize) -> Line {
+    let style = if approval.state == "approved" { Style::Good } else { Style::Notice };
+    let mut text = format!("{} {}", one_line(&approval.id, 80), one_line(&approval.state, 20));
+    if !approval.decided_by.is_empty() {
+        text.push_str(&format!(" by {}", one_line(&approval.decided_by, 60)));
+    }
+    if !approval.decided_via.is_empty() {
+        text.push_str(&format!(" in the {}", one_line(&approval.decided_via, 20)));
+    }
+    if !matches!(approval.scope.as_str(), "" | "once") {
+        text.push_str(&format!(" for the {}", one_line(&approval.scope, 20)));
+    }
+    if !approval.decision_reason.is_empty() {
+        text.push_str(&format!(": {}", one_line(&approval.decision_reason, 200)));
+    }
+    Line::new(style, text).cut(width)
+}
+
+/// Why an input was not answered, in words, and what a person can do.
+pub fn unanswered(submission: &Submission) -> String {
+    let why = match submission.reason.as_str() {
+        "no_model" => "there is no model to answer it",
+        "model_error" => "the model's service failed",
+        "aborted" => "the run was stopped",
+        "withdrawn" => "it was withdrawn before it was read",
+        "faulted" => "an internal fault ended the run; the log tells which",
+        "reset" => "the conversation was reset",
+        "stale" => "the conversation had moved on",
+        "budget" => "a budget is used up",
+        "denied" => "it was refused",
+        other => other,
+    };
+    match sanitize(submission.detail.trim()) {
+        detail if detail.is_empty() => format!("unanswered: {why}"),
+        detail => format!("unanswered: {why}: {detail}"),
+    }
+}
+
+/// What is told at the start of a session, in one line: project, model, sandbox,
+/// policy and the way to help.
+pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
+    let model = if rehearsal {
+        format!("{} (no language model; set ANTHROPIC_API_KEY for one)", one_line(&status.model, 40))
+    } else {
+        one_line(&status.model, 60)
+    };
+    let sandbox = match &status.sandbox {
+        Some(sandbox) if sandbox.reachable || !sandbox.grade.is_empty() => {
+            let missing = match sandbox.missing.len() {
+                0 => String::new(),
+                _ => format!(" (without {})", one_line(&sandbox.missing.join(", "), 60)),
+            };
+            format!("sandbox {}{missing}", one_line(&sandbox.grade, 30))
+        }
+        Some(sandbox) if !sandbox.error.is_empty() => {
+            format!("no sandbox: {}", one_line(&sandbox.error, 80))
+        }
+        _ => "sandbox starting".into(),
+    };
+    let digest: String = sanitize(&status.policy_digest).chars().take(8).collect();
+    Line::new(Style::Bold, one_line(project, 40))
+        .with(Style::Plain, format!(" · {model} · {sandbox} · policy {digest}"))
+        .with(Style::Dim, " · /help")
+}
+
+#[cfg(test)]
+#[path = "cards_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+//! `mooring dev`: talk to the agent in this terminal.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use mooring_crds::Provider;
+use mooring_wire::harness::{ConfigureRequest, StatusResponse};
+
+use super::last_conversation;
+use crate::args::DevArgs;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::style::{Line, Style};
+use crate::text::one_line;
+use crate::{cards, setup, terminal};
+
+/// Talks until the person leaves.
+pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
+    let plan = setup::plan(project, args.workspace.as_deref(), &args.start).await?;
+    let mut connection = Connection::open(plan).await?;
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if interactive {
+        agree_to_unisolated(&mut connection).await?;
+        agree_to_changes(&mut connection).await?;
+    }
+    let conversation = conversation(&connection, &args).await?;
+    let name = connection.plan().project.name();
+    let banner = cards::banner(&connection.status, &name, is_rehearsal(&connection));
+    let mut greeting = vec![banner];
+    greeting.extend(notices(&connection.status, conversation));
+    if interactive {
+        terminal::talk_at_keyboard(connection, conversation, greeting).await
+    } else {
+        terminal::talk_in_lines(connection, conversation, greeting).await
+    }
+}
+
+/// What keeps the agent from work, and where the talk goes on.
+fn notices(status: &StatusResponse, conversation: i64) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if !status.missing_keys.is_empty() {
+        let keys = one_line(&status.missing_keys.join(", "), 200);
+        let text = format!("{keys} is not set: runs wait until `mooring dev` is started with it");
+        lines.push(Line::new(Style::Notice, text));
+    }
+    if conversation != 0 {
+        let text = format!("(going on with conversation {conversation}; /new begins another)");
+        lines.push(Line::new(Style::Dim, text));
+    }
+    lines
+}
+
+/// Where to go on: as was asked, else in the last conversation where it is not
+/// finished, else in a new one.
+async fn conversation(connection: &Connection, args: &DevArgs) -> Result<i64, Error> {
+    let last = match args.resume {
+        Some(Some(id)) => return Ok(id),
+        _ if args.new => return Ok(0),
+        _ => last_conversation(&mut connection.client()).await?,
+    };
+    Ok(match last {
+        Some(last) if args.resume.is_some() || is_unfinished(&last.state, last.queued) => last.id,
+        _ => 0,
+    })
+}
+
+fn is_unfinished(state: &str, queued: u32) -> bool {
+    queued > 0 || !matches!(state, "" | "idle" | "done")
+}
+
+/// Whether the model is the built-in rehearsal.
+fn is_rehearsal(connection: &Connection) -> bool {
+    match connection.running_workspace() {
+        Some(workspace) => workspace
+            .spec
+            .models
+            .first()
+            .is_some_and(|model| model.provider == Provider::Rehearsal),
+        None => connection.status.model == "rehearsal",
+    }
+}
+
+/// Where nothing can hold the commands: asks once per project.
+async fn agree_to_unisolated(connection: &mut Connection) -> Result<(), Error> {
+    let Some(sandbox) = &connection.status.sandbox else { return Ok(()) };
+    if sandbox.grade != "not isolated" || connection.plan().allow_unisolated {
+        return Ok(());
+    }
+    let question = format!(
+        "No sandbox can be made here ({}): commands would run with all your rights. \
+         Run them all the same, each after you approve it?",
+        one_line(&sandbox.missing.join(", "), 300)
+    );
+    if setup::ask(&question)? {
+        std::fs::write(setup::unisolated_mark(&connection.plan().state), "")?;
+        connection.restart_unisolated().await?;
+    }
+    Ok(())
+}
+
+/// A changed Workspace file that permits more waits for a yes.
+async fn agree_to_changes(connection: &mut Connection) -> Result<(), Error> {
+    if connection.status.pending_workspace.is_empty() {
+        return Ok(());
+    }
+    let changes: Vec<String> = connection
+        .status
+        .pending_changes
+        .iter()
+        .map(|change| format!("  {}\n", one_line(change, 200)))
+        .collect();
+    let question = format!(
+        "The Workspace file has changed and would permit more:\n{}Use it?",
+        changes.concat()
+    );
+    if setup::ask(&question)? {
+        let request = ConfigureRequest {
+            accept_workspace: connection.status.pending_workspace.clone(),
+            ..ConfigureRequest::default()
+        };
+        connection
+            .call(move |mut client| {
+                let request = request.clone();
+                async move { client.configure(request).await }
+            })
+            .await?;
+        connection.refresh_status().await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unfinished_conversation_is_gone_on_with_by_itself() {
+        for (state, queued, unfinished) in [
+            ("idle", 0, false),
+            ("", 0, false),
+            ("done", 0, false),
+            ("idle", 1, true),
+            ("waiting", 0, true),
+            ("tools", 0, true),
+        ] {
+            assert_eq!(is_unfinished(state, queued), unfinished, "{state} {queued}");
+        }
+    }
+}

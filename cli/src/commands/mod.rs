@@ -1,0 +1,85 @@
+//! One file a command.
+
+mod approvals;
+mod completion;
+mod conversations;
+mod dev;
+mod entries;
+mod grants;
+mod init;
+mod send;
+mod status;
+mod stop;
+mod usage;
+mod watch;
+
+pub use conversations::line as conversation_line;
+pub use status::lines as status_lines;
+pub use usage::table as usage_table;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use mooring_wire::harness::ConversationsRequest;
+use mooring_wire::harness::conversations_response::Conversation;
+
+use crate::args::Command;
+use crate::connection::Client;
+use crate::error::Error;
+use crate::exit::Exit;
+
+/// Runs a command of the client.
+pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Error> {
+    let project = project.as_deref();
+    match command {
+        Command::Dev(args) => dev::run(project, args).await,
+        Command::Send(args) => send::run(project, args).await,
+        Command::Init(args) => init::run(project, &args),
+        Command::Watch(args) => watch::run(project, args).await,
+        Command::Approvals(args) => approvals::list(project, args).await,
+        Command::Approve(args) => approvals::approve(project, args).await,
+        Command::Deny(args) => approvals::deny(project, args).await,
+        Command::Conversations(args) => conversations::list(project, args).await,
+        Command::Abort(args) => conversations::abort(project, args).await,
+        Command::Entries(args) => entries::run(project, args).await,
+        Command::Grants(args) => grants::run(project, args).await,
+        Command::Usage(args) => usage::run(project, args).await,
+        Command::Status(args) => status::run(project, args).await,
+        Command::Stop => stop::run(project).await,
+        Command::Completion { shell } => completion::run(shell),
+        Command::Harness(_) | Command::SandboxDaemon(_) => {
+            unreachable!("main runs these without a client")
+        }
+    }
+}
+
+/// The conversation that was active last.
+pub async fn last_conversation(client: &mut Client) -> Result<Option<Conversation>, Error> {
+    let request = ConversationsRequest { limit: 1, before: 0 };
+    Ok(client.conversations(request).await?.into_inner().conversations.into_iter().next())
+}
+
+/// The conversation that was named, or the one that was active last.
+pub async fn named_or_last(client: &mut Client, named: Option<i64>) -> Result<i64, Error> {
+    match named {
+        Some(id) => Ok(id),
+        None => match last_conversation(client).await? {
+            Some(conversation) => Ok(conversation.id),
+            None => Err(Error::Usage(
+                "there is no conversation yet; `mooring dev` or `mooring send` begins one".into(),
+            )),
+        },
+    }
+}
+
+/// Writes one line to standard output; a reader that has gone is an error.
+pub fn say(line: impl std::fmt::Display) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// A request id that no other call will use.
+pub fn new_request_id() -> String {
+    format!("cli-{}-{:016x}", crate::format::now_ms(), rand::random::<u64>())
+}

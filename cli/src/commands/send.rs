@@ -1,0 +1,216 @@
+//! `mooring send`: one input, its run and its answer, for scripts.
+
+use std::io::Read;
+use std::path::Path;
+
+use mooring_wire::harness::{
+    EntriesRequest, Part, SubmitRequest, SubmitResponse, WhenBusy, part,
+};
+
+use super::{last_conversation, new_request_id, say};
+use crate::args::SendArgs;
+use crate::connection::{Client, Connection};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::printer::{Inputs, Printer};
+use crate::setup;
+use crate::style::{Colours, Line, Style};
+use crate::view::{Event, View, is_settled};
+use crate::watching::{Watch, Watched};
+
+/// Bytes of an input; the model's context is far smaller.
+const INPUT_MAX: u64 = 16 << 20;
+
+/// Sends the input and prints what comes of it.
+pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> {
+    let text = text(&args.text)?;
+    let plan = setup::plan(project, args.workspace.as_deref(), &args.start).await?;
+    let connection = Connection::open(plan).await?;
+    let mut client = connection.client();
+    let conversation = match (args.conversation, args.new) {
+        (Some(id), _) => id,
+        (None, true) => 0,
+        (None, false) => last_conversation(&mut client).await?.map_or(0, |last| last.id),
+    };
+    // A watch of a conversation begins with all of it; of a new one there is
+    // nothing before the input, and its changes are among those of all.
+    let mut watch = Watch::new(connection.clone(), conversation);
+    let mut view = View::new(conversation);
+    begin(&mut watch, &mut view).await?;
+    let request = SubmitRequest {
+        conversation,
+        request_id: args.request_id.clone().unwrap_or_else(new_request_id),
+        content: vec![Part { part: Some(part::Part::Text(text)) }],
+        when_busy: if args.steer { WhenBusy::Steer } else { WhenBusy::Unspecified }.into(),
+        autonomous: args.autonomous,
+        model: args.model.clone().unwrap_or_default(),
+        ..SubmitRequest::default()
+    };
+    let submit = || {
+        let request = request.clone();
+        connection.call(move |mut client| {
+            let request = request.clone();
+            async move { client.submit(request).await }
+        })
+    };
+    let response = submit().await?;
+    watch.focus(response.conversation);
+    view.conversation = response.conversation;
+    let mut sent = Sent {
+        out: output(&args),
+        quiet: args.quiet,
+        wait: args.wait,
+        submission: response.submission,
+        settled: None,
+        answers: Vec::new(),
+    };
+    if is_settled(&response.state) {
+        return sent.told_before(&mut client, &response).await;
+    }
+    loop {
+        match watch.next().await {
+            Some(Watched::Frame(frame)) => {
+                let events = view.apply(frame);
+                if let Some(exit) = sent.take(&view, events)? {
+                    return Ok(exit);
+                }
+            }
+            Some(Watched::Back) => {
+                // The end may have come while nobody listened: the same request
+                // id finds the same input.
+                let response = submit().await?;
+                if is_settled(&response.state) {
+                    return sent.told_before(&mut client, &response).await;
+                }
+            }
+            Some(Watched::Begun | Watched::Lost) => {}
+            Some(Watched::Failed(error)) => return Err(error),
+            None => return Err(Error::Broken("the watch ended".into())),
+        }
+    }
+}
+
+/// Waits until the watch has begun, and takes in the past of a known
+/// conversation, which is not printed.
+async fn begin(watch: &mut Watch, view: &mut View) -> Result<(), Error> {
+    loop {
+        match watch.next().await {
+            Some(Watched::Begun) if view.conversation == 0 => return Ok(()),
+            Some(Watched::Frame(frame)) => {
+                view.apply(frame);
+                return Ok(());
+            }
+            Some(Watched::Begun | Watched::Lost | Watched::Back) => {}
+            Some(Watched::Failed(error)) => return Err(error),
+            None => return Err(Error::Broken("the watch ended".into())),
+        }
+    }
+}
+
+/// The text of the input: the words, or standard input for `-`.
+fn text(words: &[String]) -> Result<String, Error> {
+    let text = if words == ["-"] {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().take(INPUT_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > INPUT_MAX {
+            return Err(Error::Usage("the input is longer than 16 MiB".into()));
+        }
+        String::from_utf8(bytes)
+            .map_err(|_| Error::Usage("standard input is no UTF-8 text".into()))?
+    } else {
+        words.join(" ")
+    };
+    if text.trim().is_empty() {
+        return Err(Error::Usage("the message is empty".into()));
+    }
+    Ok(text)
+}
+
+fn output(args: &SendArgs) -> Printer<std::io::Stdout> {
+    let screen = crate::terminal::stdout();
+    let colours = if args.quiet { Colours::Off } else { screen.colours };
+    Printer::new(std::io::stdout(), colours, Inputs::Hidden, screen.width)
+}
+
+/// An input that was sent, and what has been printed of it.
+struct Sent<W> {
+    out: Printer<W>,
+    quiet: bool,
+    wait: bool,
+    submission: i64,
+    /// Its end, once told.
+    settled: Option<Exit>,
+    answers: Vec<Event>,
+}
+
+impl<W: std::io::Write> Sent<W> {
+    /// Prints events; the exit once the input has ended or waits for a person.
+    fn take(&mut self, view: &View, events: Vec<Event>) -> Result<Option<Exit>, Error> {
+        for event in &events {
+            if let Event::Submission(submission) = event
+                && submission.id == self.submission
+                && is_settled(&submission.state)
+            {
+                self.settled = Some(Exit::of_submission(&submission.state));
+            }
+        }
+        if self.quiet {
+            self.answers.extend(events.into_iter().filter(|event| {
+                matches!(event, Event::Entry(entry) if entry.kind == "pi.assistant")
+                    || matches!(event, Event::Submission(s) if s.state == "unanswered")
+            }));
+            // Only the last one is the answer; what was said between tools is not.
+            let keep = self.answers.len().saturating_sub(2);
+            self.answers.drain(..keep);
+        } else {
+            self.out.events(&events)?;
+        }
+        if let Some(exit) = self.settled {
+            if let (true, Some(last)) = (self.quiet, self.answers.last()) {
+                self.out.events(std::slice::from_ref(last))?;
+            }
+            // The card of a run follows its inputs' ends in the same commit.
+            return Ok(Some(exit));
+        }
+        if !self.wait && view.waits_for_people() {
+            let ids: Vec<&str> = view.approvals.keys().map(String::as_str).collect();
+            let line = format!(
+                "waiting for {}: mooring approve {}",
+                if ids.len() == 1 { "an approval" } else { "approvals" },
+                ids.join(", ")
+            );
+            if self.quiet {
+                say(ids.join("\n"))?;
+            } else {
+                self.out.line(&Line::new(Style::Notice, line))?;
+            }
+            return Ok(Some(Exit::Waiting));
+        }
+        Ok(None)
+    }
+
+    /// The request id was used before and its input has ended: prints the answer
+    /// that stands in the transcript.
+    async fn told_before(
+        mut self,
+        client: &mut Client,
+        response: &SubmitResponse,
+    ) -> Result<Exit, Error> {
+        let request = EntriesRequest {
+            conversation: response.conversation,
+            limit: 50,
+            ..EntriesRequest::default()
+        };
+        let entries = client.entries(request).await?.into_inner().entries;
+        let exit = Exit::of_submission(&response.state);
+        match entries.into_iter().rev().find(|entry| entry.kind == "pi.assistant") {
+            Some(entry) if exit == Exit::Done => self.out.events(&[Event::Entry(entry)])?,
+            _ => self.out.line(&Line::new(
+                Style::Notice,
+                format!("it ended {}; `mooring entries {}` tells how", response.state, response.conversation),
+            ))?,
+        }
+        Ok(exit)
+    }
+}
+

@@ -1,0 +1,21 @@
+//! `mooring stop`.
+
+use std::path::Path;
+
+use super::say;
+use crate::connection;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::setup;
+
+/// Ends the harness and the sandbox of the project.
+pub async fn run(project: Option<&Path>) -> Result<Exit, Error> {
+    let plan = setup::running_plan(project).await?;
+    let was_running = connection::stop(&plan).await?;
+    say(if was_running {
+        "stopped; the next `mooring dev` carries on where it was"
+    } else {
+        "nothing was running"
+    })?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,318 @@
+//! The connection to the project's harness, which is started where none runs.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mooring_wire::harness::harness_client::HarnessClient;
+use mooring_wire::harness::{ConfigureRequest, StatusRequest, StatusResponse, StopRequest};
+use rustix::fs::FlockOperation;
+use tonic::transport::Channel;
+
+use crate::error::Error;
+use crate::keys;
+use crate::processes::{Plan, Started, start_harness};
+
+/// The harness's methods.
+pub type Client = HarnessClient<Channel>;
+
+/// How long a harness may take until it answers: opening a large database after
+/// a crash reads its write-ahead log first.
+const START_BOUND: Duration = Duration::from_secs(30);
+/// How long a harness and its sandbox may take to end.
+const STOP_BOUND: Duration = Duration::from_secs(15);
+/// How often a method is called again after the harness was lost.
+const RETRIES: u32 = 3;
+/// Between two looks at a socket that is not there yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// An answer or a tool's output can be large; the harness bounds both.
+const MESSAGE_BYTES: usize = 64 << 20;
+
+/// A connection to the harness of one project.
+#[derive(Clone)]
+pub struct Connection {
+    plan: Plan,
+    client: Client,
+    /// What the harness said of itself when the connection was made.
+    pub status: StatusResponse,
+}
+
+impl Connection {
+    /// Connects to the harness that runs; an error where none does.
+    pub async fn attach(plan: Plan) -> Result<Self, Error> {
+        match Self::try_attach(&plan).await? {
+            Some((client, status)) => Ok(Connection { plan, client, status }),
+            None => Err(Error::NotRunning { project: plan.project.root.clone() }),
+        }
+    }
+
+    /// Connects to the harness, starting it where none runs, and hands it the
+    /// keys of this process's environment.
+    pub async fn open(plan: Plan) -> Result<Self, Error> {
+        // A wrong file is told here, before anything is started with it.
+        let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
+        let (mut client, mut status) = Self::attach_or_start(&plan).await?;
+        check_workspace(&plan, &status)?;
+        if is_outdated(&status) && status.running == 0 {
+            stop(&plan).await?;
+            (client, status) = Self::attach_or_start(&plan).await?;
+        }
+        let mut connection = Connection { plan, client, status };
+        let mut names = keys::usual();
+        match workspace.or_else(|| connection.running_workspace()) {
+            Some(workspace) => names.extend(keys::of(&workspace.spec)),
+            None => names.extend(connection.status.missing_keys.iter().cloned()),
+        }
+        connection.hand_over_keys(names).await?;
+        Ok(connection)
+    }
+
+    /// The Workspace that the harness runs with, where it is a file that can be read.
+    pub fn running_workspace(&self) -> Option<mooring_crds::Workspace> {
+        let path = Path::new(&self.status.workspace_path);
+        (!path.as_os_str().is_empty()).then(|| read_workspace(path).ok()).flatten()
+    }
+
+    /// The harness's methods; cheap.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The project and its state.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// After a loss: connects again, starting the harness where it is gone.
+    pub async fn reopen(&mut self) -> Result<(), Error> {
+        *self = Self::open(self.plan.clone()).await?;
+        Ok(())
+    }
+
+    /// Calls a method, again where the harness is lost meanwhile: each method
+    /// that changes something finds what the first try did.
+    pub async fn call<T, F, R>(&self, method: F) -> Result<T, Error>
+    where
+        F: Fn(Client) -> R,
+        R: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
+        let mut connection = self.clone();
+        for attempt in 0..RETRIES {
+            match method(connection.client()).await.map_err(Error::from) {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(error) if error.is_connection_loss() => {
+                    // One that is about to end still answers for a moment.
+                    tokio::time::sleep(LOOK_AGAIN * 10 * attempt).await;
+                    connection.reopen().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(method(connection.client()).await?.into_inner())
+    }
+
+    /// Whether the harness is of another version than this program.
+    pub fn is_outdated(&self) -> bool {
+        is_outdated(&self.status)
+    }
+
+    /// Ends the harness and starts it again with `allow_unisolated`.
+    pub async fn restart_unisolated(&mut self) -> Result<(), Error> {
+        stop(&self.plan).await?;
+        self.plan.allow_unisolated = true;
+        self.reopen().await
+    }
+
+    /// Asks the harness how it is.
+    pub async fn refresh_status(&mut self) -> Result<&StatusResponse, Error> {
+        self.status = self.client().status(StatusRequest {}).await?.into_inner();
+        Ok(&self.status)
+    }
+
+    async fn hand_over_keys(&mut self, names: Vec<String>) -> Result<(), Error> {
+        let mut found = keys::from_env(names, |name| std::env::var(name).ok());
+        // The harness may name a variable that only it knows of.
+        for _ in 0..2 {
+            let request = ConfigureRequest { keys: found, ..Default::default() };
+            let needed = self.client().configure(request).await?.into_inner().needed;
+            let more = keys::from_env(needed.clone(), |name| std::env::var(name).ok());
+            self.status.missing_keys = needed;
+            if more.is_empty() {
+                break;
+            }
+            found = more;
+        }
+        Ok(())
+    }
+
+    async fn try_attach(plan: &Plan) -> Result<Option<(Client, StatusResponse)>, Error> {
+        let Ok(channel) = mooring_wire::uds::connect(&plan.state.socket).await else {
+            return Ok(None);
+        };
+        let mut client = HarnessClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
+        match client.status(StatusRequest {}).await.map_err(Error::from) {
+            Ok(status) => Ok(Some((client, status.into_inner()))),
+            Err(error) if error.is_connection_loss() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn attach_or_start(plan: &Plan) -> Result<(Client, StatusResponse), Error> {
+        let begun = Instant::now();
+        let mut lock = None;
+        let mut started: Option<Started> = None;
+        let mut ended = None;
+        loop {
+            let attempt = Self::try_attach(plan);
+            match tokio::time::timeout(START_BOUND.saturating_sub(begun.elapsed()), attempt).await {
+                Ok(Ok(Some(connected))) => return Ok(connected),
+                Ok(Ok(None)) if begun.elapsed() < START_BOUND => {}
+                Ok(Err(error)) => return Err(error),
+                _ => {
+                    return Err(ended.unwrap_or(Error::HarnessSilent {
+                        seconds: START_BOUND.as_secs(),
+                        log: plan.state.log(),
+                    }));
+                }
+            }
+            if lock.is_none() {
+                lock = try_lock(&plan.state.start_lock())?;
+                if lock.is_some() {
+                    // Who held the lock until now may have started it.
+                    continue;
+                }
+            }
+            if lock.is_some() && started.is_none() {
+                started = Some(start_harness(plan)?);
+            }
+            if let Some(process) = &mut started
+                && let Some(status) = process.child.try_wait()?
+            {
+                let error = Error::HarnessEnded {
+                    status: status.to_string(),
+                    log: plan.state.log(),
+                    tail: process.log_tail(),
+                };
+                // A harness that is still closing holds the database for a moment.
+                if status.code() != Some(i32::from(crate::processes::OWNED))
+                    || begun.elapsed() > STOP_BOUND
+                {
+                    return Err(error);
+                }
+                ended = Some(error);
+                started = None;
+                tokio::time::sleep(LOOK_AGAIN * 20).await;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+fn read_workspace(path: &Path) -> Result<mooring_crds::Workspace, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::Path { path: path.to_owned(), why: error.to_string() })?;
+    Ok(mooring_crds::read_workspace(&text, &path.display().to_string())?)
+}
+
+fn is_outdated(status: &StatusResponse) -> bool {
+    status.version != env!("CARGO_PKG_VERSION")
+}
+
+/// An explicit file must be the one in use; none attaches to whatever runs.
+fn check_workspace(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
+    match &plan.workspace {
+        Some(asked) if asked.as_path() != Path::new(&status.workspace_path) => {
+            Err(Error::OtherWorkspace {
+                running: match status.workspace_path.as_str() {
+                    "" => "the default Workspace".into(),
+                    path => path.into(),
+                },
+                asked: asked.clone(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The lock, or nothing where another client has it. Dropping the file frees it.
+fn try_lock(path: &PathBuf) -> Result<Option<File>, Error> {
+    let fail = |error: std::io::Error| Error::Path { path: path.clone(), why: error.to_string() };
+    let file =
+        OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(fail)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(fail(error.into())),
+    }
+}
+
+/// Ends the harness and the sandbox of the project and waits until they are
+/// gone; `false` where none ran.
+pub async fn stop(plan: &Plan) -> Result<bool, Error> {
+    let Some((mut client, status)) = Connection::try_attach(plan).await? else {
+        return Ok(false);
+    };
+    match client.stop(StopRequest { sandbox: true }).await.map_err(Error::from) {
+        Ok(_) => {}
+        // It may be gone before it has answered.
+        Err(error) if error.is_connection_loss() => {}
+        Err(error) => return Err(error),
+    }
+    drop(client);
+    let begun = Instant::now();
+    while is_alive(status.pid) {
+        if begun.elapsed() > STOP_BOUND {
+            return Err(Error::Broken(format!(
+                "the harness (process {}) did not end within {} s; `kill {}` ends it, and \
+                 nothing that was shown is lost",
+                status.pid,
+                STOP_BOUND.as_secs(),
+                status.pid
+            )));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(true)
+}
+
+/// Whether the process runs. One that this process started and that has ended,
+/// but was not waited for, counts as gone.
+fn is_alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes().first().copied());
+        !matches!(state, Some(Some(b'Z' | b'X')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_one_client_at_a_time_may_start_the_harness() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("start.lock");
+        let first = try_lock(&path).unwrap();
+        assert!(first.is_some());
+        assert!(try_lock(&path).unwrap().is_none());
+        drop(first);
+        assert!(try_lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_not_alive_even_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(is_alive(child.id()));
+        child.kill().unwrap();
+        let begun = Instant::now();
+        while is_alive(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+}

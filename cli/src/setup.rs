@@ -1,0 +1,119 @@
+//! From the command line to a plan: which project, which state, which Workspace.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use crate::args::StartArgs;
+use crate::connection;
+use crate::error::Error;
+use crate::processes::Plan;
+use crate::project::{Found, Moved, Project, State, StateHome};
+
+/// The project that the command is about.
+pub fn project(folder: Option<&Path>) -> Result<Project, Error> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match folder {
+        Some(folder) => Project::find(folder, home.as_deref()),
+        None => Project::find(&std::env::current_dir()?, home.as_deref()),
+    }
+}
+
+/// The plan of a command that may start the harness.
+pub async fn plan(
+    folder: Option<&Path>,
+    workspace: Option<&Path>,
+    start: &StartArgs,
+) -> Result<Plan, Error> {
+    let project = project(folder)?;
+    let states = StateHome::from_env(|name| std::env::var_os(name))?;
+    let state = match states.find(&project)? {
+        Found::State(state) => state,
+        Found::Moved(moved) => match adoption(&project, &moved, start)? {
+            Adoption::Adopt => adopt(&states, &project, &moved).await?,
+            Adoption::Fresh => states.open(&project)?,
+        },
+    };
+    let workspace = workspace.map(canonical).transpose()?;
+    let allow_unisolated = start.allow_unisolated || unisolated_mark(&state).exists();
+    Ok(Plan { project, state, workspace, allow_unisolated })
+}
+
+/// The plan of a command that only speaks to a harness that runs.
+pub async fn running_plan(folder: Option<&Path>) -> Result<Plan, Error> {
+    plan(folder, None, &StartArgs::default()).await
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, Error> {
+    std::fs::canonicalize(path)
+        .map_err(|error| Error::Path { path: path.to_owned(), why: error.to_string() })
+}
+
+enum Adoption {
+    Adopt,
+    Fresh,
+}
+
+fn adoption(project: &Project, moved: &Moved, start: &StartArgs) -> Result<Adoption, Error> {
+    if start.adopt {
+        return Ok(Adoption::Adopt);
+    }
+    if start.fresh {
+        return Ok(Adoption::Fresh);
+    }
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(Error::Moved { old: moved.old.clone() });
+    }
+    let question = format!(
+        "{} was at {} before. Take its conversations along?",
+        project.root.display(),
+        moved.old.display()
+    );
+    Ok(if ask(&question)? { Adoption::Adopt } else { Adoption::Fresh })
+}
+
+async fn adopt(states: &StateHome, project: &Project, moved: &Moved) -> Result<State, Error> {
+    // Its harness still serves under the old path, where nothing is any more.
+    let old = Plan {
+        project: project.clone(),
+        state: moved.state.clone(),
+        workspace: None,
+        allow_unisolated: false,
+    };
+    connection::stop(&old).await?;
+    states.adopt(project, moved)
+}
+
+/// There once a person has agreed to commands without isolation here.
+pub fn unisolated_mark(state: &State) -> PathBuf {
+    state.folder.join("allow-unisolated")
+}
+
+/// Asks a question at the terminal; an empty answer is yes.
+pub fn ask(question: &str) -> Result<bool, Error> {
+    let mut err = std::io::stderr();
+    write!(err, "{question} [Y/n] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(is_yes(&answer))
+}
+
+fn is_yes(answer: &str) -> bool {
+    // Without its line end the input was closed before there was an answer.
+    answer.ends_with('\n')
+        && matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_agreed_to_only_by_a_yes_or_enter() {
+        for (answer, yes) in
+            [("\n", true), ("y\n", true), ("YES\n", true), ("n\n", false), ("nope\n", false), ("", false)]
+        {
+            assert_eq!(is_yes(answer), yes, "{answer:?}");
+        }
+    }
+}
