@@ -165,7 +165,14 @@ impl Reader<'_> {
         if let Some(globals) = &globals {
             for at in &globals.changing {
                 let why = "changes which programs or which repository git uses";
-                needs.push((words[*at].text.clone(), why.to_owned()));
+                // A rule has to name the value too: `-c alias.x=…` may be anything.
+                let option = match words.get(at + 1) {
+                    Some(value) if !words[*at].text.contains('=') => {
+                        format!("{} {}", words[*at].text, value.text)
+                    }
+                    _ => words[*at].text.clone(),
+                };
+                needs.push((option, why.to_owned()));
                 self.script_value(words, *at);
             }
         }
@@ -178,6 +185,15 @@ impl Reader<'_> {
             _ => String::new(), // no environment knows its content, so no grant is given
         });
         self.cd(program, words);
+        if matches!(program, "export" | "declare" | "typeset" | "local" | "readonly") {
+            for word in &words[1..] {
+                let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
+                if !name.starts_with('-') {
+                    let free = variables::is_private(name.trim_end_matches('+'));
+                    self.assignment(name, value, free);
+                }
+            }
+        }
         self.facts.commands.push(fact(words, role, needs, runs));
         for used in &uses.options {
             if used.effect == Effect::Run {

@@ -109,6 +109,12 @@ impl Facts {
             .chain(self.commands.iter().filter_map(|command| command.runs.as_deref()))
     }
 
+    /// Files whose content the call runs (`Makefile`, `package.json`, `./script`):
+    /// a grant is bound to what they hold.
+    pub fn runs(&self) -> impl Iterator<Item = &str> {
+        self.commands.iter().filter_map(|command| command.runs.as_deref())
+    }
+
     /// The places that cannot be read for certain.
     pub fn unresolved(&self) -> &[Unresolved] {
         &self.unresolved
