@@ -1,19 +1,44 @@
 //! The engine: opens a file, takes inputs, drives runs, shows what is committed.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicI64},
+};
 
 use serde_json::Value;
+use sqlx::{Connection, SqliteConnection};
+use tokio::{
+    sync::oneshot,
+    task::{JoinHandle, JoinSet},
+};
 
 use crate::{
+    conversation::{Command, Poke},
+    debts,
     error::{OpenError, SessionError, SubmitError},
     gate::{Approval, Decision, Gate},
+    hub::Hub,
     id::{CommitNo, ConversationId, EntryId, Incarnation, SubmissionId, TaskId},
-    ledger::{Ledger, Statement},
+    ledger::{Change, Ledger, Statement},
     model::Models,
     prompt::Prompt,
+    read::Reader,
+    session::Session,
+    sql::{attempt::Attempt, batch::Batch, call, conversation::ConversationRow, open_work},
+    store::{
+        failpoint::Failpoints,
+        line::{self, Counters, Request, Writer},
+        lock::Lock,
+        open,
+        place::{check_filesystem, look},
+        text::Texts,
+    },
+    streams::Streams,
     submission::{AbortScope, Aborted, Input, Submission, Submitted},
+    timers,
     tool::Toolbox,
     view::{ConversationSummary, ConversationView, EntryView, Watch},
+    write::Write,
 };
 
 /// What the engine is given by its host.
@@ -57,68 +82,542 @@ pub enum Durability {
     Normal,
 }
 
-/// One open file. Clones share it.
+/// One open file. Clones share it; [`Engine::close`] ends it for all.
 #[derive(Clone)]
 pub struct Engine {
-    inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    session: Arc<Session>,
+    /// Taken by the first close.
+    running: Mutex<Option<Running>>,
+}
+
+/// What runs for a session.
+struct Running {
+    stop: oneshot::Sender<()>,
+    line: JoinHandle<SqliteConnection>,
+    tasks: JoinSet<()>,
+    lock: Lock,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody can ask for anything any more.
+        self.session.closing.cancel();
+        self.session.registry.close();
+    }
 }
 
 impl Engine {
     /// Opens or creates the file at `path` and recovers its state. Nothing runs
     /// before [`Engine::start`].
-    pub async fn open(path: &Path, options: Options, ports: Ports) -> Result<Engine, OpenError> { unimplemented!() }
-    /// Lets recovered and new work run.
-    pub fn start(&self) { unimplemented!() }
-    /// This file's incarnation.
-    pub fn incarnation(&self) -> Incarnation { unimplemented!() }
-    /// The owner's generation number.
-    pub fn generation(&self) -> u64 { unimplemented!() }
-    /// Resolves with the reason once the session has failed; the process should reopen.
-    pub async fn failed(&self) -> SessionError { unimplemented!() }
+    ///
+    /// The folder has to exist. Beside the file lie its write-ahead log and
+    /// `<path>.lock`, which names the owner.
+    pub async fn open(path: &Path, options: Options, ports: Ports) -> Result<Engine, OpenError> {
+        check_filesystem(path)?;
+        let mut lock = Lock::take(path)?;
+        look(path, lock.had_database())?;
+        let opened = open::open(
+            path,
+            options.durability,
+            &options.components,
+            options.clock.now(),
+        )
+        .await?;
+        lock.sign(&opened.incarnation)
+            .map_err(|error| OpenError::Other {
+                path: path.into(),
+                reason: error.to_string(),
+            })?;
+        let [conversation, entry, task, submission] = opened.next.map(AtomicI64::new);
+        let counters = Arc::new(Counters {
+            conversation,
+            entry,
+            task,
+            submission,
+        });
+        let streams = Arc::new(Streams::default());
+        let hub = Arc::new(Hub::new(opened.commit_no as u64));
+        let writer = Writer {
+            connection: opened.connection,
+            options: opened.options,
+            generation: opened.generation,
+            commit_no: opened.commit_no,
+            counters: counters.clone(),
+            clock: options.clock.clone(),
+            streams: streams.clone(),
+            ledger: ports.ledger.clone(),
+            hub: hub.clone(),
+            texts: Texts::default(),
+            failpoints: Failpoints::default(),
+            pace: Arc::default(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let (line, done) = line::start(writer, stopped);
+        let reader = Reader {
+            pool: opened.readers,
+            tools: ports.tools.clone(),
+        };
+        let session = Arc::new(Session::new(
+            Incarnation(opened.incarnation),
+            opened.generation as u64,
+            ports,
+            options.clock,
+            counters,
+            line,
+            streams,
+            hub,
+            reader,
+            opened.open_runs,
+        ));
+        let running = Running {
+            stop,
+            line: done,
+            tasks: JoinSet::new(),
+            lock,
+        };
+        Ok(Engine {
+            inner: Arc::new(Inner {
+                session,
+                running: Mutex::new(Some(running)),
+            }),
+        })
+    }
 
-    /// A new conversation; `settings` are the host's own (title, thread).
-    pub async fn create_conversation(&self, model: &str, settings: Value, extra: Vec<Statement>) -> Result<ConversationId, SessionError> { unimplemented!() }
+    fn session(&self) -> &Arc<Session> {
+        &self.inner.session
+    }
+
+    /// Lets recovered and new work run: requests that were in flight, calls that had
+    /// begun, everything that is due.
+    ///
+    /// Calls that wait for a person stay asleep in the file; a host whose policy may
+    /// have changed since the file was last open calls [`Engine::policy_changed`] too.
+    pub fn start(&self) {
+        let session = self.session().clone();
+        if !session.set_started() {
+            return;
+        }
+        session.registry.poke_loaded(Poke::Due);
+        if let Some(running) = self
+            .inner
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()
+        {
+            running.tasks.spawn(timers::run(session.clone()));
+            running.tasks.spawn(debts::run(session.clone()));
+            running.tasks.spawn(async move {
+                if let Err(error) = session.sweep_runnable().await {
+                    tracing::error!(%error, "recovered work does not run");
+                }
+            });
+        }
+    }
+
+    /// This file's incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        self.session().incarnation.clone()
+    }
+
+    /// The owner's generation number.
+    pub fn generation(&self) -> u64 {
+        self.session().generation
+    }
+
+    /// Resolves with the reason once the session has failed; the process should reopen.
+    pub async fn failed(&self) -> SessionError {
+        self.session().line.failed().await
+    }
+
+    /// A new conversation; `settings` are the host's own. Of them the engine reads
+    /// `title` (else the first input's first line is the title), `steerMode` and
+    /// `followUpMode` (`"all"`: a boundary places the whole queue, not its oldest).
+    pub async fn create_conversation(
+        &self,
+        model: &str,
+        settings: Value,
+        extra: Vec<Statement>,
+    ) -> Result<ConversationId, SessionError> {
+        let session = self.session();
+        let id = session.counters.conversation();
+        let title = settings
+            .get("title")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let at = session.now();
+        let mut batch = Batch::default();
+        batch.insert_conversation(&ConversationRow {
+            id,
+            title,
+            settings,
+            model: model.to_owned(),
+            last_at: at,
+        });
+        let changes = vec![Change::ConversationCreated { conversation: id }];
+        let mut statements = session.ports.ledger.statements(at, &changes);
+        statements.extend(extra);
+        let view = Some(crate::view::ChangeView::empty(id));
+        session
+            .line
+            .commit(Request {
+                name: "create",
+                at,
+                batch,
+                extra: statements,
+                changes,
+                view,
+            })
+            .await?;
+        Ok(id)
+    }
+
+    /// Sends a command to a conversation and waits for its answer.
+    async fn ask<T, E: From<SessionError>>(
+        &self,
+        conversation: ConversationId,
+        command: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Command,
+    ) -> Result<T, E> {
+        let (reply, answer) = oneshot::channel();
+        self.session()
+            .registry
+            .send(self.session(), conversation, command(reply));
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(self
+                .session()
+                .line
+                .failure()
+                .unwrap_or(SessionError::Closed)
+                .into()),
+        }
+    }
+
     /// Admits an input, in one commit with whatever it starts.
-    pub async fn submit(&self, input: Input) -> Result<Submitted, SubmitError> { unimplemented!() }
-    /// Ends a run, and with [`AbortScope::Conversation`] empties the inbox.
-    pub async fn abort(&self, conversation: ConversationId, scope: AbortScope) -> Result<Aborted, SessionError> { unimplemented!() }
-    /// Takes a queued input back; another state is left as it is and returned.
-    pub async fn withdraw(&self, submission: SubmissionId) -> Result<Option<Submission>, SessionError> { unimplemented!() }
+    pub async fn submit(&self, input: Input) -> Result<Submitted, SubmitError> {
+        self.ask(input.conversation, |reply| {
+            Command::Submit(Box::new(input), reply)
+        })
+        .await
+    }
+
+    /// Admits a write, placed at once while idle, else at the next boundary.
+    pub async fn write(&self, write: Write) -> Result<Submitted, SubmitError> {
+        self.ask(write.conversation, |reply| {
+            Command::Write(Box::new(write), reply)
+        })
+        .await
+    }
+
+    /// Ends a run, and with [`AbortScope::Conversation`] empties the inbox. Returns
+    /// once the abort is committed; the run ends when its executions have.
+    pub async fn abort(
+        &self,
+        conversation: ConversationId,
+        scope: AbortScope,
+    ) -> Result<Aborted, SessionError> {
+        self.ask(conversation, |reply| Command::Abort(scope, reply))
+            .await
+    }
+
+    /// Takes a queued submission back; another state is left as it is and returned.
+    pub async fn withdraw(
+        &self,
+        submission: SubmissionId,
+    ) -> Result<Option<Submission>, SessionError> {
+        match self.session().reader.submission(submission).await? {
+            None => Ok(None),
+            Some(row) => {
+                self.ask(row.submission.conversation, |reply| {
+                    Command::Withdraw(submission, reply)
+                })
+                .await
+            }
+        }
+    }
+
+    /// A submission as it stands.
+    pub async fn submission(&self, id: SubmissionId) -> Result<Option<Submission>, SessionError> {
+        Ok(self
+            .session()
+            .reader
+            .submission(id)
+            .await?
+            .map(|row| row.submission))
+    }
+
     /// Decides an approval; the first committed decision wins. `Ok((first, approval))`,
     /// `None` where there is no such approval.
-    pub async fn decide(&self, approval: TaskId, decision: Decision, extra: Vec<Statement>) -> Result<Option<(bool, Approval)>, SessionError> { unimplemented!() }
-    /// Approvals of a conversation, or of all; pending ones only unless `settled` asks for all.
-    pub async fn approvals(&self, conversation: Option<ConversationId>, which: Approvals) -> Result<Vec<Approval>, SessionError> { unimplemented!() }
+    pub async fn decide(
+        &self,
+        approval: TaskId,
+        decision: Decision,
+        extra: Vec<Statement>,
+    ) -> Result<Option<(bool, Approval)>, SessionError> {
+        let Some(found) = self.session().reader.approval(approval).await? else {
+            return Ok(None);
+        };
+        self.ask(found.conversation, |reply| Command::Decide {
+            approval,
+            decision,
+            extra,
+            reply,
+        })
+        .await
+    }
+
+    /// Approvals of a conversation, or of all; pending ones only unless `which` asks for all.
+    pub async fn approvals(
+        &self,
+        conversation: Option<ConversationId>,
+        which: Approvals,
+    ) -> Result<Vec<Approval>, SessionError> {
+        self.session()
+            .reader
+            .approvals(conversation, which == Approvals::Pending)
+            .await
+    }
+
     /// The policy changed: every waiting call is decided anew.
-    pub fn policy_changed(&self) { unimplemented!() }
+    pub fn policy_changed(&self) {
+        self.sweep(open_work::WAITING, Poke::Policy);
+    }
+
     /// Keys or models changed: runs that wait for one try again.
-    pub fn models_changed(&self) { unimplemented!() }
+    pub fn models_changed(&self) {
+        self.sweep(open_work::KEYLESS, Poke::Models);
+    }
+
+    fn sweep(&self, sql: &'static str, poke: Poke) {
+        let session = self.session().clone();
+        if let Some(running) = self
+            .inner
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()
+        {
+            running.tasks.spawn(async move {
+                if let Err(error) = session.sweep(sql, &[], poke).await {
+                    tracing::warn!(%error, "a change does not reach every conversation");
+                }
+            });
+        }
+    }
+
     /// Commits a component's own rows.
-    pub async fn commit(&self, name: &'static str, statements: Vec<Statement>) -> Result<CommitNo, SessionError> { unimplemented!() }
+    pub async fn commit(
+        &self,
+        name: &'static str,
+        statements: Vec<Statement>,
+    ) -> Result<CommitNo, SessionError> {
+        let session = self.session();
+        let request = Request {
+            name,
+            at: session.now(),
+            batch: Batch::default(),
+            extra: statements,
+            changes: Vec::new(),
+            view: None,
+        };
+        Ok(session.line.commit(request).await?)
+    }
+
     /// A read-only connection pool for components' own tables.
-    pub fn reader(&self) -> &sqlx::SqlitePool { unimplemented!() }
+    pub fn reader(&self) -> &sqlx::SqlitePool {
+        &self.session().reader.pool
+    }
 
     /// A snapshot; `None` where there is no such conversation.
-    pub async fn view(&self, conversation: ConversationId, entries: usize, before: Option<EntryId>) -> Result<Option<ConversationView>, SessionError> { unimplemented!() }
-    /// Follows one conversation, or all.
-    pub async fn watch(&self, conversation: Option<ConversationId>, after: Option<u64>) -> Result<Watch, SessionError> { unimplemented!() }
+    pub async fn view(
+        &self,
+        conversation: ConversationId,
+        entries: usize,
+        before: Option<EntryId>,
+    ) -> Result<Option<ConversationView>, SessionError> {
+        self.session()
+            .reader
+            .view(conversation, entries, before)
+            .await
+    }
+
+    /// Follows one conversation, or all. `after` is the last sequence that the watcher
+    /// saw: it gets what it missed since, or snapshots if that is too long ago.
+    pub async fn watch(
+        &self,
+        conversation: Option<ConversationId>,
+        after: Option<u64>,
+    ) -> Result<Watch, SessionError> {
+        let session = self.session();
+        let mut all = Vec::new();
+        match (conversation, after) {
+            (Some(id), _) => {
+                if session
+                    .reader
+                    .number("SELECT id FROM conversation WHERE id = ?", &[id.0])
+                    .await?
+                    .is_none()
+                {
+                    return Err(SessionError::NoConversation(id));
+                }
+            }
+            (None, Some(after)) if session.hub.forgot(after) => {
+                let recent = session.reader.conversations(100, None).await?;
+                all.extend(recent.into_iter().map(|summary| summary.id));
+            }
+            (None, _) => {}
+        }
+        let follower = session.hub.follow(conversation, after, &all);
+        Ok(Watch {
+            follower,
+            reader: session.reader.clone(),
+        })
+    }
+
     /// Newest activity first.
-    pub async fn conversations(&self, limit: usize, before: Option<ConversationId>) -> Result<Vec<ConversationSummary>, SessionError> { unimplemented!() }
+    pub async fn conversations(
+        &self,
+        limit: usize,
+        before: Option<ConversationId>,
+    ) -> Result<Vec<ConversationSummary>, SessionError> {
+        self.session().reader.conversations(limit, before).await
+    }
+
     /// Raw entries, newest page first asked, oldest first returned.
-    pub async fn entries(&self, conversation: ConversationId, before: Option<EntryId>, limit: usize) -> Result<Vec<EntryView>, SessionError> { unimplemented!() }
-    /// No new work; running requests end at their committed partial; the file is
-    /// checkpointed and closed.
-    pub async fn close(&self) -> Result<(), SessionError> { unimplemented!() }
+    pub async fn entries(
+        &self,
+        conversation: ConversationId,
+        before: Option<EntryId>,
+        limit: usize,
+    ) -> Result<Vec<EntryView>, SessionError> {
+        Ok(self
+            .session()
+            .reader
+            .entries(conversation, before, limit)
+            .await?
+            .0)
+    }
+
+    /// An attempt as it was pinned; `None` where there is none.
+    pub async fn attempt(
+        &self,
+        generation: TaskId,
+        attempt: u32,
+    ) -> Result<Option<Attempt>, SessionError> {
+        self.session().reader.attempt(generation, attempt).await
+    }
+
+    /// The request of an attempt, rebuilt from the file.
+    pub async fn rebuild(
+        &self,
+        conversation: ConversationId,
+        attempt: &Attempt,
+    ) -> Result<Rebuilt, SessionError> {
+        self.session().reader.rebuild(conversation, attempt).await
+    }
+
+    /// No new work; running requests end at their committed partial; executions that
+    /// live outside of the process go on; the file is checkpointed and closed.
+    pub async fn close(&self) -> Result<(), SessionError> {
+        self.end(true).await
+    }
+
+    /// Ends the session at once, as the end of the process would, but waits until
+    /// the file can be opened again. For tests.
+    #[doc(hidden)]
+    pub async fn abandon(&self) {
+        let _ = self.end(false).await;
+    }
+
+    async fn end(&self, checkpoint: bool) -> Result<(), SessionError> {
+        let session = self.session();
+        let running = self
+            .inner
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(Running {
+            stop,
+            line,
+            mut tasks,
+            lock,
+        }) = running
+        else {
+            return Ok(());
+        };
+        session.closing.cancel();
+        session.registry.close();
+        tasks.shutdown().await;
+        let failure = session.line.failure();
+        // It may have stopped by itself.
+        let _ = stop.send(());
+        let connection = line.await;
+        session.reader.pool.close().await;
+        let mut outcome = failure.map_or(Ok(()), Err);
+        match connection {
+            Ok(mut connection) => {
+                if checkpoint && outcome.is_ok() {
+                    let done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+                        .execute(&mut connection)
+                        .await;
+                    if let Err(error) = done {
+                        tracing::warn!(%error, "the write-ahead log stays; the next open reads it");
+                    }
+                }
+                if let Err(error) = connection.close().await {
+                    tracing::warn!(%error, "the database was not closed cleanly");
+                }
+            }
+            Err(error) => {
+                outcome = Err(SessionError::SessionFailed(format!(
+                    "the commit line ended: {error}"
+                )))
+            }
+        }
+        drop(lock);
+        outcome
+    }
+
     /// Whether anything runs (not: waits for a person or a timer), for idle exit.
-    pub fn running(&self) -> usize { unimplemented!() }
+    pub fn running(&self) -> usize {
+        self.session().registry.running()
+    }
+
     /// Runs that only wait for a person, a key or a timer.
-    pub fn waiting(&self) -> usize { unimplemented!() }
+    pub fn waiting(&self) -> usize {
+        self.session().registry.waiting()
+    }
+
     /// Executions of [`crate::tool::Replay::Attach`] calls whose task is open or
     /// whose release or kill is owed; the host ends and releases all others.
-    pub async fn open_executions(&self) -> Result<Vec<String>, SessionError> { unimplemented!() }
+    pub async fn open_executions(&self) -> Result<Vec<String>, SessionError> {
+        let tasks = self.session().reader.ids(call::EXECUTIONS, &[]).await?;
+        Ok(tasks
+            .into_iter()
+            .map(|task| debts::execution(self.session(), TaskId(task)))
+            .collect())
+    }
+}
+
+/// A request as the file still has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rebuilt {
+    /// The request.
+    pub request: crate::model::ModelRequest,
+    /// Its canonical JSON has the hash that was stored with the attempt.
+    pub exact: bool,
 }
 
 /// Which approvals are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Approvals { Pending, All }
+pub enum Approvals {
+    Pending,
+    All,
+}

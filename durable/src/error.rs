@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// Why a file could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // fields are named in the messages
 pub enum OpenError {
     /// Another process owns it.
     #[error("{path} is in use by {holder}; end that process, or attach to it")]
@@ -12,11 +13,20 @@ pub enum OpenError {
     #[error("{path} cannot be written: {reason}")]
     ReadOnly { path: PathBuf, reason: String },
     /// On a network file system, where SQLite's WAL does not work.
-    #[error("{path} lies on {filesystem}, a network file system, where SQLite's write-ahead log does not work; use a local disk or a block volume")]
+    #[error(
+        "{path} lies on {filesystem}, a network file system, where SQLite's write-ahead log does not work; use a local disk or a block volume"
+    )]
     NetworkFilesystem { path: PathBuf, filesystem: String },
     /// Written by a newer program.
-    #[error("{path} was written by a newer version (component {component}: migration {found}, this program knows {known}); use that version or newer")]
-    Newer { path: PathBuf, component: String, found: i64, known: i64 },
+    #[error(
+        "{path} was written by a newer version (component {component}: migration {found}, this program knows {known}); use that version or newer"
+    )]
+    Newer {
+        path: PathBuf,
+        component: String,
+        found: i64,
+        known: i64,
+    },
     /// Not a database, or a damaged one.
     #[error("{path} is damaged: {reason}; restore it from a backup, it was left as it is")]
     Corrupt { path: PathBuf, reason: String },

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -37,38 +38,97 @@ pub enum Bind {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Change {
-    ConversationCreated { conversation: ConversationId },
+    ConversationCreated {
+        conversation: ConversationId,
+    },
     /// A new submission; its state says whether it was placed at once.
-    Admitted { submission: Submission },
+    Admitted {
+        submission: Submission,
+    },
     /// An input entered the transcript.
-    Placed { submission: Submission, entry: EntryId, run: SubmissionId },
-    RunStarted { run: Run },
+    Placed {
+        submission: Submission,
+        entry: EntryId,
+        run: SubmissionId,
+    },
+    RunStarted {
+        run: Run,
+    },
     /// A request is about to be sent; what it may cost is to be reserved.
-    AttemptStarted { run: Run, task: TaskId, attempt: u32, model: String, estimate: u64 },
+    AttemptStarted {
+        run: Run,
+        task: TaskId,
+        attempt: u32,
+        model: String,
+        estimate: u64,
+    },
     /// `usage` is `None` where it is unknown; `lost` where a crash hid it.
-    AttemptEnded { run: Run, task: TaskId, attempt: u32, model: String, usage: Option<Usage>, lost: bool, ended: AttemptEnd },
+    AttemptEnded {
+        run: Run,
+        task: TaskId,
+        attempt: u32,
+        model: String,
+        usage: Option<Usage>,
+        lost: bool,
+        ended: AttemptEnd,
+    },
     /// The gate decided, before the intent.
-    CallDecided { call: Arc<Call>, verdict: Verdict },
-    ApprovalAsked { approval: Approval },
-    ApprovalSettled { approval: Approval },
-    CallStarted { call: Arc<Call> },
-    CallEnded { call: Arc<Call>, outcome: CallOutcome, text: String, data: Value },
+    CallDecided {
+        call: Arc<Call>,
+        verdict: Verdict,
+    },
+    ApprovalAsked {
+        approval: Approval,
+    },
+    ApprovalSettled {
+        approval: Approval,
+    },
+    CallStarted {
+        call: Arc<Call>,
+    },
+    CallEnded {
+        call: Arc<Call>,
+        outcome: CallOutcome,
+        text: String,
+        data: Value,
+    },
     /// The run's state changed in a way that people see (waiting, retrying).
-    RunChanged { run: Run },
-    RunEnded { run: Run, outcome: RunOutcome, inputs: Vec<Submission> },
+    RunChanged {
+        run: Run,
+    },
+    RunEnded {
+        run: Run,
+        outcome: RunOutcome,
+        inputs: Vec<Submission>,
+    },
     /// A submission ended outside a run (withdrawn, stale).
-    Settled { submission: Submission },
+    Settled {
+        submission: Submission,
+    },
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum AttemptEnd { Answer, Tools, Retry, Overflow, Failed, Aborted }
+pub enum AttemptEnd {
+    Answer,
+    Tools,
+    Retry,
+    Overflow,
+    Failed,
+    Aborted,
+}
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum CallOutcome { Done, Error, Denied, Interrupted, Aborted }
+pub enum CallOutcome {
+    Done,
+    Error,
+    Denied,
+    Interrupted,
+    Aborted,
+}
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +139,7 @@ pub enum RunOutcome {
 }
 
 /// A run: the turns from an input to its answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Run {
     /// Its first submission.
@@ -100,9 +160,18 @@ pub struct Run {
 }
 
 /// What a run is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
-pub enum RunState { Preparing, Requesting, Retrying, Tools, Waiting, NeedsKey, Ending }
+pub enum RunState {
+    Preparing,
+    Requesting,
+    Retrying,
+    Tools,
+    Waiting,
+    NeedsKey,
+    Ending,
+}
 
 /// A refusal by the ledger: the run ends `unanswered: budget`.
 #[derive(Clone, Debug, PartialEq)]

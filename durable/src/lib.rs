@@ -1,16 +1,41 @@
 //! The durable engine: one SQLite file, one owner, one line of commits.
 
+#![forbid(unsafe_code)]
+
+pub mod boundary;
+mod classify;
 pub mod clock;
+mod consent;
+mod context;
+mod conversation;
+mod debts;
+mod decoder;
 mod engine;
 pub mod error;
 pub mod gate;
+mod hub;
 pub mod id;
 pub mod ledger;
 pub mod message;
 pub mod model;
 pub mod prompt;
+mod read;
+mod recovery;
+mod registry;
+pub mod retry;
+mod schema;
+mod section;
+mod session;
+mod sql;
+mod store;
+mod streams;
 pub mod submission;
+mod timers;
 pub mod tool;
 pub mod view;
+pub mod window;
+pub mod write;
 
-pub use engine::{Approvals, Component, Durability, Engine, Options, Ports};
+pub use engine::{Approvals, Component, Durability, Engine, Options, Ports, Rebuilt};
+pub use sql::{attempt::Attempt, entry::Edit};
+pub use store::failpoint::COMMITS;

@@ -11,6 +11,7 @@ use crate::{
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::{Part, ToolSchema},
     submission::Requester,
+    window::Retain,
 };
 
 /// What becomes of a started call after a crash.
@@ -134,6 +135,11 @@ pub trait Tool: Send + Sync {
 
     /// One line for people: the exact command, the path.
     fn summary(&self, arguments: &Value) -> String;
+
+    /// Which end of streamed output the model is shown, where not all of it fits.
+    fn retain(&self) -> Retain {
+        Retain::Tail
+    }
 
     /// Completes arguments before they are validated. The error is for the model.
     async fn prepare(&self, arguments: Value) -> Result<Value, String> {

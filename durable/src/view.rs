@@ -1,10 +1,14 @@
 //! What is shown: snapshots and changes of committed state.
 
+use std::sync::Arc;
+
 use crate::{
     gate::Approval,
+    hub::{Follower, Next},
     id::{ConversationId, EntryId, Millis, SubmissionId, TaskId},
     ledger::Run,
     message::Message,
+    read::Reader,
     submission::Submission,
 };
 use serde_json::Value;
@@ -44,7 +48,11 @@ pub struct CallView {
 /// What a piece of a stream belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum StreamKind { Answer, Thinking, Output }
+pub enum StreamKind {
+    Answer,
+    Thinking,
+    Output,
+}
 
 /// A piece of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,18 +118,66 @@ pub struct ConversationSummary {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Frame {
-    /// The whole, at the start or after falling behind. Only of a watch of one conversation.
+    /// The whole of a conversation, at the start of a watch of one, or after falling behind.
     Snapshot(Box<ConversationView>),
     /// What a commit changed.
-    Change { sequence: u64, change: std::sync::Arc<ChangeView> },
+    Change {
+        sequence: u64,
+        change: std::sync::Arc<ChangeView>,
+    },
 }
 
-/// Follows commits. Holds at most 100 frames; who falls behind gets a snapshot.
+impl ChangeView {
+    /// Nothing changed yet.
+    pub(crate) fn empty(conversation: ConversationId) -> ChangeView {
+        ChangeView {
+            conversation,
+            entries: Vec::new(),
+            submissions: Vec::new(),
+            run: None,
+            calls: Vec::new(),
+            chunks: Vec::new(),
+            approvals: Vec::new(),
+        }
+    }
+}
+
+/// Entries in a snapshot of a watch.
+const SNAPSHOT_ENTRIES: usize = 50;
+
+/// Follows commits. Holds at most 100 frames; who falls behind gets a snapshot, of
+/// each conversation that it missed something of.
 pub struct Watch {
-    inner: (),
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) reader: Reader,
 }
 
 impl Watch {
     /// The next frame; `None` when the session is closed.
-    pub async fn next(&mut self) -> Option<Frame> { unimplemented!() }
+    pub async fn next(&mut self) -> Option<Frame> {
+        loop {
+            match self.follower.next().await {
+                Next::Closed => return None,
+                Next::Sent(sent) => {
+                    return Some(Frame::Change {
+                        sequence: sent.sequence,
+                        change: sent.change,
+                    });
+                }
+                Next::Snapshot(conversation) => {
+                    match self.reader.view(conversation, SNAPSHOT_ENTRIES, None).await {
+                        Ok(Some(view)) => {
+                            self.follower.caught_up(conversation, view.sequence);
+                            return Some(Frame::Snapshot(Box::new(view)));
+                        }
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::warn!(%conversation, %error, "a watch ends: its snapshot cannot be read");
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

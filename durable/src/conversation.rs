@@ -1,0 +1,14 @@
+//! Conversations: one actor each, while there is something to do or to remember.
+
+pub(crate) mod actor;
+mod command;
+mod decide;
+mod ending;
+mod generation;
+mod inbox;
+mod result;
+mod round;
+pub(crate) mod state;
+mod step;
+
+pub(crate) use command::{Command, Poke};

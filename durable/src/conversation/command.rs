@@ -1,0 +1,57 @@
+//! What a conversation is asked to do.
+
+use tokio::sync::oneshot;
+
+use crate::{
+    error::{SessionError, SubmitError},
+    gate::{Approval, Decision},
+    id::{SubmissionId, TaskId},
+    ledger::Statement,
+    submission::{AbortScope, Aborted, Input, Submission, Submitted},
+    write::Write,
+};
+
+type Reply<T, E = SessionError> = oneshot::Sender<Result<T, E>>;
+
+/// A message to a conversation's actor.
+pub(crate) enum Command {
+    Submit(Box<Input>, Reply<Submitted, SubmitError>),
+    Write(Box<Write>, Reply<Submitted, SubmitError>),
+    Abort(AbortScope, Reply<Aborted>),
+    Withdraw(SubmissionId, Reply<Option<Submission>>),
+    Decide {
+        approval: TaskId,
+        decision: Decision,
+        extra: Vec<Statement>,
+        reply: Reply<Option<(bool, Approval)>>,
+    },
+    Poke(Poke),
+    /// Others need the memory.
+    Rest,
+}
+
+/// A reason to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Poke {
+    /// Work is runnable, or due.
+    Due,
+    /// Waiting calls are decided anew.
+    Policy,
+    /// A run that waits for a key tries again.
+    Models,
+}
+
+impl Command {
+    /// Answers with an error of the session.
+    pub fn fail(self, error: SessionError) {
+        match self {
+            Command::Submit(_, reply) | Command::Write(_, reply) => {
+                drop(reply.send(Err(error.into())))
+            }
+            Command::Abort(_, reply) => drop(reply.send(Err(error))),
+            Command::Withdraw(_, reply) => drop(reply.send(Err(error))),
+            Command::Decide { reply, .. } => drop(reply.send(Err(error))),
+            Command::Poke(_) | Command::Rest => {}
+        }
+    }
+}

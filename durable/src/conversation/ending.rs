@@ -1,0 +1,259 @@
+//! The end of a run that did not come to its answer by itself.
+
+use std::sync::Arc;
+
+use super::{
+    actor::{Actor, Effect, Over, Work},
+    result::Ended,
+    state::Phase,
+    step::{NewEntry, Step},
+};
+use crate::{
+    error::SessionError,
+    id::Millis,
+    ledger::{AttemptEnd, CallOutcome, RunOutcome, RunState},
+    message::{Message, Part},
+    sql::{entry::kind, submission::SubmissionType},
+    submission::{AbortScope, Aborted, Unanswered},
+    tool::Replay,
+};
+
+/// How long an abort waits for executions to end, in milliseconds.
+const PATIENCE: i64 = 10_000;
+
+impl Actor {
+    /// Ends the run, and with the conversation's scope empties the inbox.
+    pub(super) async fn abort(&mut self, scope: AbortScope) -> Result<Aborted, SessionError> {
+        let mut step = self.step("abort");
+        let mut aborted = Aborted {
+            was_running: self.state.run.is_some(),
+            withdrawn: Vec::new(),
+        };
+        if scope == AbortScope::Conversation {
+            let inputs: Vec<_> = step
+                .state
+                .queue
+                .iter()
+                .filter(|row| row.kind == SubmissionType::Input)
+                .cloned()
+                .collect();
+            aborted.withdrawn = inputs.iter().map(|row| step.withdraw(row)).collect();
+        }
+        let already = self
+            .state
+            .run
+            .as_ref()
+            .is_some_and(super::state::Active::ending);
+        if !aborted.was_running || already {
+            if !aborted.withdrawn.is_empty() {
+                self.commit(step).await?;
+            }
+            return Ok(aborted);
+        }
+        // Submissions from here on came after the abort.
+        let mark = self
+            .session
+            .counters
+            .submission
+            .load(std::sync::atomic::Ordering::Relaxed);
+        step.active().abort_mark = Some(mark);
+        step.active().progress.run.state = RunState::Ending;
+        step.active().progress.run.note.clear();
+        step.put_generation();
+        self.commit(step).await?;
+        if let Some(requesting) = &self.requesting {
+            requesting.cancel.cancel();
+        }
+        for work in self.work.values() {
+            if let Work::Executing { running, .. } = work {
+                running.cancel.cancel();
+            }
+        }
+        let ticket = self.ticket();
+        self.patience = Some(ticket);
+        let (clock, until) = (
+            self.session.clock.clone(),
+            Millis(self.session.now().0 + PATIENCE),
+        );
+        self.effect(
+            async move {
+                clock.until(until).await;
+                Effect::Impatient { ticket }
+            },
+            move || Effect::Impatient { ticket },
+        );
+        Ok(aborted)
+    }
+
+    /// Ends the run once nothing of it executes, or patience is at its end. Bottom-up:
+    /// calls and their approvals, then the generation, then its inputs.
+    pub(super) async fn advance_ending(&mut self) -> Result<(), Over> {
+        let started = |ordinal: &usize| {
+            let round = self.state.run.as_ref().and_then(|run| run.round.as_ref());
+            round.is_some_and(|round| round.slots[*ordinal].started())
+        };
+        let executing = self.work.iter().any(|(ordinal, work)| match work {
+            Work::Executing { .. } => true,
+            Work::Resting(_) => started(ordinal),
+            Work::Deciding(_) | Work::Parked => false,
+        });
+        if executing && self.patience.is_some() {
+            return Ok(());
+        }
+        let Some(active) = self.state.run.clone() else {
+            return Ok(());
+        };
+        let mut step = self.step("aborted");
+        if let (Phase::Request, Some(attempt)) = (&active.progress.phase, &active.attempt) {
+            let lost = self.requesting.is_none();
+            let (text, thinking) = self.session.reader.partial(active.generation).await?;
+            self.session.streams.close(active.generation);
+            step.partial(text, thinking);
+            step.batch.drop_chunks(active.generation);
+            step.ended(attempt, None, lost, AttemptEnd::Aborted);
+            step.active().attempt = None;
+        }
+        self.abort_calls(&mut step).await?;
+        let tools = self.tools();
+        step.show_moved(&tools);
+        let owes = step.owes();
+        step.end_run(
+            RunOutcome::Unanswered {
+                reason: Unanswered::Aborted,
+                detail: String::new(),
+            },
+            "aborted",
+        );
+        // What was queued before stays; what came after the abort starts.
+        let mark = active.abort_mark.unwrap_or(i64::MAX);
+        if step
+            .state
+            .queue
+            .iter()
+            .any(|row| row.kind == SubmissionType::Input && row.submission.id.0 >= mark)
+        {
+            step.next_run(true);
+            step.put_generation();
+        }
+        self.forget_work();
+        self.commit_surely(step).await?;
+        if owes {
+            self.session.owed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Every call that has not ended gets its result, in call order.
+    async fn abort_calls(&mut self, step: &mut Step) -> Result<(), Over> {
+        let Some(round) = step.active().round.clone() else {
+            return Ok(());
+        };
+        for (ordinal, slot) in round.slots.iter().enumerate() {
+            if slot.ended() {
+                continue;
+            }
+            let Some(row) = &slot.row else {
+                step.abort_unmade(ordinal);
+                continue;
+            };
+            let call = Arc::new(self.call(ordinal));
+            let text = match (row.started(), row.replay) {
+                (false, _) => "The call was aborted before it began.",
+                (true, Some(Replay::Attach)) => {
+                    "The call was aborted, but it could not be ended: it may still be running."
+                }
+                (true, _) => {
+                    "The call was aborted while it ran; what it had done by then is not known."
+                }
+            };
+            // A sandbox that could not be reached in time is told at the next connect.
+            let owed_kill = row.started() && row.replay == Some(Replay::Attach);
+            let (mut output, mut stored) = self.session.streams.close(row.task);
+            if row.started() && output.is_empty() {
+                let kept = self.outputs.remove(&row.task);
+                let (window, offset) = crate::read::output_of(
+                    &self.session.reader,
+                    row.task,
+                    kept,
+                    Default::default(),
+                )
+                .await?;
+                output = window.render();
+                stored |= offset > 0;
+            }
+            let ended = Ended {
+                owed_kill,
+                ..Ended::text(CallOutcome::Aborted, text)
+            };
+            step.end_call(ordinal, call, ended.after_output(output), stored);
+        }
+        Ok(())
+    }
+
+    /// Ends a run whose step was refused by the database.
+    pub(super) async fn fault(&mut self, text: String) -> Result<(), Over> {
+        tracing::error!(conversation = %self.id, text, "a step was refused; its run ends");
+        self.context = None;
+        for work in self.work.values() {
+            if let Work::Executing { running, .. } = work {
+                running.cancel.cancel();
+            }
+        }
+        self.forget_work();
+        for unledgered in [false, true] {
+            let mut step = self.step("failed");
+            step.unledgered = unledgered;
+            self.abort_calls(&mut step).await?;
+            let generation = step.active().generation;
+            step.batch.drop_chunks(generation);
+            self.session.streams.close(generation);
+            step.end_run(
+                RunOutcome::Unanswered {
+                    reason: Unanswered::Faulted,
+                    detail: text.clone(),
+                },
+                "faulted",
+            );
+            match self.commit_surely(step).await {
+                Err(Over(SessionError::Constraint(_))) if !unledgered => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything that is going on for a run.
+    pub(super) fn forget_work(&mut self) {
+        if let Some(requesting) = self.requesting.take() {
+            requesting.cancel.cancel();
+        }
+        self.work.clear();
+        self.decided.clear();
+        self.preparing = None;
+        self.patience = None;
+        self.executing_since = None;
+    }
+}
+
+impl Step {
+    /// A call whose turn never came gets a result, and no task.
+    fn abort_unmade(&mut self, ordinal: usize) {
+        let round = self
+            .active()
+            .round
+            .as_ref()
+            .expect("calls belong to a round");
+        let proposed = round.slots[ordinal].proposed.clone();
+        let generation = self.active().generation;
+        let message = Message::ToolResult {
+            call_id: proposed.id.clone(),
+            name: proposed.name.clone(),
+            content: vec![Part::text("The call was aborted before it began.")],
+            is_error: true,
+        };
+        self.entry(NewEntry {
+            writer: Some(generation),
+            ..NewEntry::new(kind::TOOL_RESULT, Some(message))
+        });
+    }
+}

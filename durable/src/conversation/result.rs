@@ -1,0 +1,159 @@
+//! How a call's end enters the transcript.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    state::CallEnd,
+    step::{NewEntry, Step},
+};
+use crate::{
+    gate::ApprovalState,
+    ledger::{CallOutcome, Change},
+    message::{Message, Part},
+    sql::{
+        call::state,
+        entry::kind,
+        task::{self, TaskStep},
+    },
+    tool::Call,
+    window::floor,
+};
+
+/// Most of a result's text that the ledger is told.
+const TOLD: usize = 16 * 1024;
+
+/// The end of a call.
+pub(super) struct Ended {
+    pub outcome: CallOutcome,
+    pub content: Vec<Part>,
+    pub data: Value,
+    pub terminate: bool,
+    /// The execution could not be ended; its kill is owed.
+    pub owed_kill: bool,
+}
+
+impl Ended {
+    /// An end that is a text.
+    pub fn text(outcome: CallOutcome, text: impl Into<String>) -> Ended {
+        Ended {
+            outcome,
+            content: vec![Part::text(text)],
+            data: Value::Null,
+            terminate: false,
+            owed_kill: false,
+        }
+    }
+
+    /// Puts output that was streamed in front.
+    pub fn after_output(mut self, output: String) -> Ended {
+        if !output.is_empty() {
+            self.content.insert(0, Part::text(output));
+        }
+        if self.content.is_empty() {
+            self.content.push(Part::text("(no output)"));
+        }
+        self
+    }
+}
+
+impl Step {
+    /// Records the end of a call: its entry, its rows, its pending approval.
+    pub(super) fn end_call(
+        &mut self,
+        ordinal: usize,
+        call: Arc<Call>,
+        ended: Ended,
+        stored_chunks: bool,
+    ) {
+        let at = self.at;
+        let pending = self
+            .active()
+            .round
+            .as_ref()
+            .and_then(|round| round.slots[ordinal].pending());
+        if let Some(which) = pending {
+            let state = match ended.outcome {
+                CallOutcome::Aborted => ApprovalState::Aborted,
+                _ => ApprovalState::Superseded,
+            };
+            self.settle_approval(ordinal, which, state, None);
+        }
+        let is_error = ended.outcome != CallOutcome::Done;
+        let text = ended
+            .content
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text { text } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .join("\n");
+        let message = Message::ToolResult {
+            call_id: call.call_id.clone(),
+            name: call.tool.clone(),
+            content: ended.content,
+            is_error,
+        };
+        let task = call.task;
+        self.entry(NewEntry {
+            data: ended.data.clone(),
+            writer: Some(task),
+            ..NewEntry::new(kind::TOOL_RESULT, Some(message))
+        });
+        let slot = &mut self
+            .active()
+            .round
+            .as_mut()
+            .expect("calls end in a round")
+            .slots[ordinal];
+        slot.terminate = ended.terminate;
+        let row = slot
+            .row
+            .as_mut()
+            .map(Arc::make_mut)
+            .expect("a call that ends has its task");
+        row.state = match ended.outcome {
+            CallOutcome::Done => state::DONE,
+            CallOutcome::Error => state::ERROR,
+            CallOutcome::Denied => state::DENIED,
+            CallOutcome::Interrupted => state::INTERRUPTED,
+            CallOutcome::Aborted => state::ABORTED,
+        };
+        row.note.clear();
+        row.ended_at = Some(at);
+        row.owed_kill = ended.owed_kill;
+        let row = row.clone();
+        self.put_call(&row);
+        self.batch.put_task(TaskStep {
+            id: task,
+            conversation: row.conversation,
+            owner: Some(row.generation),
+            kind: task::kind::TOOL,
+            status: if ended.outcome == CallOutcome::Aborted {
+                "aborted"
+            } else {
+                "done"
+            },
+            abort_mark: None,
+            input: None::<&()>,
+            checkpoint: None::<&()>,
+            outcome: Some(&CallEnd {
+                terminate: ended.terminate,
+            }),
+            created_at: at,
+            ended_at: Some(at),
+        });
+        if stored_chunks {
+            self.batch.drop_chunks(task);
+        }
+        let text = text[..floor(&text, TOLD)].to_owned();
+        self.changes.push(Change::CallEnded {
+            call,
+            outcome: ended.outcome,
+            text,
+            data: ended.data,
+        });
+    }
+}

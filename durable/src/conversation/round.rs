@@ -1,0 +1,720 @@
+//! A tool round: calls are decided, their intents committed, executed, their results
+//! committed.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    actor::{Actor, Effect, Over, Work},
+    decide::{Decided, Proposal, find},
+    result::Ended,
+    step::Step,
+};
+use crate::{
+    consent::Consent,
+    gate::{Approval, ApprovalState, Verdict},
+    id::Millis,
+    ledger::{CallOutcome, Change, RunOutcome, RunState},
+    read::{call_view, output_of},
+    recovery::{Resume, resume},
+    sql::{
+        call::{CallRow, state},
+        task::{self, TaskStep},
+    },
+    streams::Stored,
+    tool::{Call, Replay, Start, Tool, ToolEnd, ToolFailure},
+};
+
+/// Between two tries of something that cannot be reached, in milliseconds.
+const UNREACHABLE_WAIT: i64 = 2_000;
+/// An execution that goes on for so long after it could not be reached, was reached.
+const REACHED_AFTER: i64 = 3_000;
+
+/// A call that is executed.
+pub(super) struct Running {
+    pub call: Arc<Call>,
+    pub cancel: CancellationToken,
+}
+
+impl Actor {
+    /// Goes on with the round: starts what can be started.
+    pub(super) async fn advance_round(&mut self) -> Result<(), Over> {
+        let Some(round) = self.state.run.as_ref().and_then(|run| run.round.clone()) else {
+            return Ok(());
+        };
+        let mut interrupted = Vec::new();
+        for (ordinal, slot) in round.slots.iter().enumerate() {
+            let Some(row) = slot.row.as_ref().filter(|_| !slot.ended()) else {
+                continue;
+            };
+            if self.work.contains_key(&ordinal) {
+                continue;
+            }
+            if row.started() {
+                if let Some(why) = self.resume(ordinal, row).await? {
+                    interrupted.push((ordinal, why));
+                }
+            } else {
+                self.decide(ordinal);
+            }
+        }
+        if interrupted.is_empty() {
+            return Ok(());
+        }
+        let mut step = self.step("result");
+        for (ordinal, ended) in interrupted {
+            let call = Arc::new(self.call(ordinal));
+            step.end_call(ordinal, call, ended, true);
+        }
+        self.after_results(step, "result").await
+    }
+
+    /// The call of a slot, as its rows have it.
+    pub(super) fn call(&self, ordinal: usize) -> Call {
+        let run = self.state.run.as_ref().expect("calls belong to a run");
+        let slot = &run.round.as_ref().expect("calls belong to a round").slots[ordinal];
+        let row = slot.row.as_ref().expect("a call that goes on has its task");
+        let origin = super::state::CallOrigin {
+            entry: run
+                .round
+                .as_ref()
+                .map_or(crate::id::EntryId(0), |round| round.entry),
+            run: run.progress.run.id,
+            requesters: run.progress.run.requesters.clone(),
+            autonomous: run.progress.autonomous,
+        };
+        let arguments = row
+            .arguments
+            .clone()
+            .unwrap_or_else(|| slot.proposed.arguments.clone());
+        crate::debts::call_of(&self.session, row, &origin, arguments)
+    }
+
+    /// Decides a call, or decides it anew.
+    pub(super) fn decide(&mut self, ordinal: usize) {
+        if !self.session.started() {
+            return;
+        }
+        self.decided.retain(|(decided, _)| *decided != ordinal);
+        let Some(run) = &self.state.run else { return };
+        let Some(slot) = run
+            .round
+            .as_ref()
+            .and_then(|round| round.slots.get(ordinal))
+        else {
+            return;
+        };
+        let Some(row) = &slot.row else { return };
+        let proposal = Proposal {
+            session: self.session.clone(),
+            conversation: self.id,
+            run: run.progress.run.id,
+            task: row.task,
+            proposed: slot.proposed.clone(),
+            requesters: run.progress.run.requesters.clone(),
+            autonomous: run.progress.autonomous,
+            approvals: slot
+                .approvals
+                .iter()
+                .map(|approval| (**approval).clone())
+                .collect(),
+        };
+        let ticket = self.ticket();
+        self.work.insert(ordinal, Work::Deciding(ticket));
+        self.effect(
+            async move {
+                Effect::Decided {
+                    ticket,
+                    ordinal,
+                    decided: Box::new(proposal.decide().await),
+                }
+            },
+            move || Effect::Decided {
+                ticket,
+                ordinal,
+                decided: Box::new(Decided::Unreachable(
+                    "the decision of the call failed".into(),
+                )),
+            },
+        );
+    }
+
+    /// A call whose intent an earlier process committed. `Some`: it ends here.
+    async fn resume(&mut self, ordinal: usize, row: &CallRow) -> Result<Option<Ended>, Over> {
+        let tool = find(&self.session, self.id, &row.tool);
+        let present = tool.as_ref().map(|tool| tool.declaration().replay);
+        let retain = tool
+            .as_ref()
+            .map_or_else(Default::default, |tool| tool.retain());
+        let stored = self.outputs.remove(&row.task);
+        match (resume(row.replay, present), tool) {
+            (Resume::Rerun, Some(tool)) => {
+                // Its output begins anew, so what is stored of it goes first.
+                let mut step = self.step("recover");
+                step.batch.drop_chunks(row.task);
+                self.commit_surely(step).await?;
+                self.execute(ordinal, tool, Start::Again { offset: 0 }, None);
+                Ok(None)
+            }
+            (Resume::Attach, Some(tool)) => {
+                let (window, offset) =
+                    output_of(&self.session.reader, row.task, stored, retain).await?;
+                self.execute(
+                    ordinal,
+                    tool,
+                    Start::Again { offset },
+                    Some(Stored { window, offset }),
+                );
+                Ok(None)
+            }
+            _ => {
+                let (window, _) = output_of(&self.session.reader, row.task, stored, retain).await?;
+                let text = "The process that ran this call ended before the call did. What it had done by then is not known; check before you repeat it.";
+                Ok(Some(
+                    Ended::text(CallOutcome::Interrupted, text).after_output(window.render()),
+                ))
+            }
+        }
+    }
+
+    /// Executes a call whose intent stands.
+    fn execute(
+        &mut self,
+        ordinal: usize,
+        tool: Arc<dyn Tool>,
+        start: Start,
+        stored: Option<Stored>,
+    ) {
+        let call = Arc::new(self.call(ordinal));
+        let streams = &self.session.streams;
+        // A call that could not be reached for a while goes on with what it has.
+        let sink = match (stored, streams.sink(call.task)) {
+            (None, Some(sink)) => sink,
+            (stored, _) => streams.open(self.id, call.task, tool.retain(), stored),
+        };
+        let cancel = CancellationToken::new();
+        let ticket = self.ticket();
+        let running = Running {
+            call: call.clone(),
+            cancel: cancel.clone(),
+        };
+        self.work
+            .insert(ordinal, Work::Executing { ticket, running });
+        self.executing_since.get_or_insert(self.session.now());
+        self.effect(
+            async move {
+                let end = tool.execute(&call, start, &sink, cancel).await;
+                Effect::Ended {
+                    ticket,
+                    ordinal,
+                    end,
+                }
+            },
+            move || Effect::Ended {
+                ticket,
+                ordinal,
+                end: Err(ToolFailure::Failed("it panicked".into())),
+            },
+        );
+    }
+
+    /// Commits what was decided together: intents, questions, refusals.
+    pub(super) async fn settle_decisions(&mut self) -> Result<(), Over> {
+        if self.decided.is_empty()
+            || self
+                .work
+                .values()
+                .any(|work| matches!(work, Work::Deciding(_)))
+        {
+            return Ok(());
+        }
+        let mut decided = std::mem::take(&mut self.decided);
+        decided.sort_by_key(|(ordinal, _)| *ordinal);
+        if self
+            .state
+            .run
+            .as_ref()
+            .is_none_or(|run| run.ending() || run.round.is_none())
+        {
+            return Ok(());
+        }
+        let mut step = self.step("ask");
+        let (mut start, mut ended, mut kept, mut resting) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (ordinal, decided) in decided {
+            match *decided {
+                Decided::Unreachable(text) => {
+                    step.unreachable(ordinal, &text);
+                    resting.push(ordinal);
+                }
+                Decided::Refused { call, text } => {
+                    step.arguments(ordinal, &call, None);
+                    step.end_call(
+                        ordinal,
+                        Arc::new(call),
+                        Ended::text(CallOutcome::Error, text),
+                        false,
+                    );
+                    ended.push(ordinal);
+                }
+                Decided::Spoken {
+                    call,
+                    verdict,
+                    consent,
+                    tool,
+                    replay,
+                } => {
+                    let call = Arc::new(call);
+                    match consent {
+                        Consent::Keep => kept.push(ordinal),
+                        Consent::Run { record } => {
+                            step.told(&call, verdict);
+                            step.intend(ordinal, &call, replay, record);
+                            start.push((ordinal, tool));
+                        }
+                        Consent::Deny { reason, record } => {
+                            step.told(&call, verdict);
+                            step.arguments(ordinal, &call, Some(record));
+                            step.end_call(
+                                ordinal,
+                                call,
+                                Ended::text(CallOutcome::Denied, reason),
+                                false,
+                            );
+                            ended.push(ordinal);
+                        }
+                        Consent::Ask(question) => {
+                            step.told(&call, verdict);
+                            step.question(ordinal, &call, question);
+                            kept.push(ordinal);
+                        }
+                    }
+                }
+            }
+        }
+        for ordinal in kept {
+            self.work.insert(ordinal, Work::Parked);
+        }
+        for ordinal in &ended {
+            self.work.remove(ordinal);
+        }
+        if step.batch.calls.is_empty() {
+            // Everything is as it was.
+            resting
+                .into_iter()
+                .for_each(|ordinal| self.rest_call(ordinal));
+            return Ok(());
+        }
+        let name = match (start.is_empty(), ended.is_empty()) {
+            (false, _) => "intent",
+            (true, false) => "result",
+            (true, true) if resting.is_empty() => "ask",
+            (true, true) => "unreachable",
+        };
+        self.after_results(step, name).await?;
+        for (ordinal, tool) in start {
+            self.execute(ordinal, tool, Start::Fresh, None);
+        }
+        for ordinal in resting {
+            self.rest_call(ordinal);
+        }
+        Ok(())
+    }
+
+    /// Tries again later.
+    fn rest_call(&mut self, ordinal: usize) {
+        let ticket = self.ticket();
+        self.work.insert(ordinal, Work::Resting(ticket));
+        let (clock, until) = (
+            self.session.clock.clone(),
+            Millis(self.session.now().0 + UNREACHABLE_WAIT),
+        );
+        self.effect(
+            async move {
+                clock.until(until).await;
+                Effect::Rested { ticket, ordinal }
+            },
+            move || Effect::Rested { ticket, ordinal },
+        );
+    }
+
+    /// A call that could not be reached is tried again.
+    pub(super) fn rested(&mut self, ordinal: usize) {
+        self.work.remove(&ordinal);
+        let slot = self
+            .state
+            .run
+            .as_ref()
+            .and_then(|run| run.round.as_ref())
+            .map(|round| round.slots[ordinal].clone());
+        let Some(row) = slot.and_then(|slot| slot.row) else {
+            return;
+        };
+        if !row.started() {
+            return self.decide(ordinal);
+        }
+        let Some(tool) = find(&self.session, self.id, &row.tool) else {
+            return;
+        };
+        let offset = self.session.streams.seen(row.task);
+        self.execute(ordinal, tool, Start::Again { offset }, None);
+        if let Some(Work::Executing { ticket, running }) = self.work.get(&ordinal) {
+            if self
+                .state
+                .run
+                .as_ref()
+                .is_some_and(super::state::Active::ending)
+            {
+                running.cancel.cancel();
+            }
+            let ticket = *ticket;
+            let (clock, until) = (
+                self.session.clock.clone(),
+                Millis(self.session.now().0 + REACHED_AFTER),
+            );
+            self.effect(
+                async move {
+                    clock.until(until).await;
+                    Effect::Reached { ticket, ordinal }
+                },
+                move || Effect::Reached { ticket, ordinal },
+            );
+        }
+    }
+
+    /// An execution that could not be reached goes on.
+    pub(super) async fn reached(&mut self, ordinal: usize) -> Result<(), Over> {
+        let mut step = self.step("unreachable");
+        let Some(row) = step
+            .call_row(ordinal)
+            .filter(|row| row.state == state::UNREACHABLE)
+        else {
+            return Ok(());
+        };
+        row.state = state::RUNNING;
+        row.note.clear();
+        let row = row.clone();
+        step.put_call(&row);
+        step.show_moved(&self.tools());
+        self.commit_surely(step).await
+    }
+
+    /// Commits executions that ended together.
+    pub(super) async fn settle_ends(
+        &mut self,
+        mut ends: Vec<(usize, Running, Result<ToolEnd, ToolFailure>)>,
+    ) -> Result<(), Over> {
+        ends.sort_by_key(|(ordinal, ..)| *ordinal);
+        let mut step = self.step("result");
+        let mut resting = Vec::new();
+        let mut results = 0;
+        for (ordinal, running, end) in ends {
+            let task = running.call.task;
+            let ended = match end {
+                Err(ToolFailure::Unreachable(text)) => {
+                    step.unreachable(ordinal, &text);
+                    resting.push(ordinal);
+                    continue;
+                }
+                Ok(ToolEnd::Completed(result)) => Ended {
+                    outcome: if result.is_error {
+                        CallOutcome::Error
+                    } else {
+                        CallOutcome::Done
+                    },
+                    content: result.content,
+                    data: result.data,
+                    terminate: result.terminate,
+                    owed_kill: false,
+                },
+                Ok(ToolEnd::Interrupted { note }) => Ended::text(
+                    CallOutcome::Interrupted,
+                    format!("The call was interrupted and its outcome is not known: {note}"),
+                ),
+                Err(ToolFailure::Failed(text)) => {
+                    Ended::text(CallOutcome::Error, format!("The tool failed: {text}"))
+                }
+                Err(ToolFailure::Cancelled) => {
+                    Ended::text(CallOutcome::Aborted, "The call was aborted.")
+                }
+            };
+            let (output, stored) = self.session.streams.close(task);
+            step.end_call(ordinal, running.call, ended.after_output(output), stored);
+            results += 1;
+        }
+        if !self
+            .work
+            .values()
+            .any(|work| matches!(work, Work::Executing { .. }))
+        {
+            let since = self.executing_since.take().unwrap_or(step.at);
+            step.active().progress.run.active_ms += (step.at.0 - since.0).max(0) as u64;
+        }
+        if results > 0 {
+            self.after_results(step, "result").await?;
+        } else if !step.batch.calls.is_empty() {
+            self.after_results(step, "unreachable").await?;
+        }
+        for ordinal in resting {
+            self.rest_call(ordinal);
+        }
+        Ok(())
+    }
+
+    /// Commits a step that moved calls, together with what follows from it: the next
+    /// call of a sequential round, or the end of the round.
+    async fn after_results(&mut self, mut step: Step, name: &'static str) -> Result<(), Over> {
+        step.name = name;
+        let tools = self.tools();
+        step.show_moved(&tools);
+        let ending = step.active().ending();
+        let round = step
+            .active()
+            .round
+            .as_ref()
+            .expect("calls belong to a round");
+        if !ending
+            && round
+                .slots
+                .iter()
+                .all(|slot| slot.ended() || slot.row.is_none())
+        {
+            let next = round.slots.iter().position(|slot| slot.row.is_none());
+            match next {
+                Some(next) => {
+                    step.propose(next);
+                    step.show_moved(&tools);
+                }
+                None => {
+                    step.name = "round";
+                    return self.finish_round(step).await;
+                }
+            }
+        }
+        let round = step
+            .active()
+            .round
+            .as_ref()
+            .expect("calls belong to a round");
+        let state = if ending {
+            RunState::Ending
+        } else if round.only_waits() {
+            RunState::Waiting
+        } else {
+            RunState::Tools
+        };
+        step.active().progress.run.state = state;
+        step.put_generation();
+        let owes = step.owes();
+        self.commit_surely(step).await?;
+        if owes {
+            self.session.owed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// All calls have ended: the run goes on with what was steered, or ends.
+    async fn finish_round(&mut self, mut step: Step) -> Result<(), Over> {
+        let owes = step.owes();
+        let round = step
+            .active()
+            .round
+            .clone()
+            .expect("a round that ends is there");
+        if round.slots.iter().all(|slot| slot.terminate) {
+            step.end_run(
+                RunOutcome::Answered {
+                    entry: round.entry,
+                    content: (*round.content).clone(),
+                },
+                "done",
+            );
+            step.next_run(false);
+        } else {
+            step.end_generation("done", "tools");
+            let active = step.active();
+            let mut run = active.progress.run.clone();
+            run.state = RunState::Preparing;
+            run.note.clear();
+            let (inputs, autonomous) = (active.inputs.clone(), active.progress.autonomous);
+            step.generation(run, inputs, autonomous);
+            step.steer();
+        }
+        step.put_generation();
+        self.work.clear();
+        self.commit_surely(step).await?;
+        if owes {
+            self.session.owed.notify_one();
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    /// The row of a call, to be moved.
+    fn call_row(&mut self, ordinal: usize) -> Option<&mut CallRow> {
+        let slot = self
+            .state
+            .run
+            .as_mut()?
+            .round
+            .as_mut()?
+            .slots
+            .get_mut(ordinal)?;
+        slot.row.as_mut().map(Arc::make_mut)
+    }
+
+    /// What the gate said, for the ledger.
+    fn told(&mut self, call: &Arc<Call>, verdict: Verdict) {
+        self.changes.push(Change::CallDecided {
+            call: call.clone(),
+            verdict,
+        });
+    }
+
+    /// Notes the final arguments, and what the gate wants kept.
+    fn arguments(&mut self, ordinal: usize, call: &Call, record: Option<Value>) {
+        let round = self
+            .active()
+            .round
+            .as_mut()
+            .expect("calls belong to a round");
+        let slot = &mut round.slots[ordinal];
+        let same = slot.proposed.arguments == call.arguments;
+        let row = slot
+            .row
+            .as_mut()
+            .map(Arc::make_mut)
+            .expect("a call that is decided has its task");
+        row.arguments = (!same).then(|| call.arguments.clone());
+        row.hash = Some(call.arguments_hash.clone());
+        if let Some(record) = record {
+            row.record = record;
+        }
+    }
+
+    /// The intent: from here on the call may have begun.
+    fn intend(&mut self, ordinal: usize, call: &Arc<Call>, replay: Replay, record: Value) {
+        let at = self.at;
+        let pending = self
+            .active()
+            .round
+            .as_ref()
+            .and_then(|round| round.slots[ordinal].pending());
+        if let Some(which) = pending {
+            self.settle_approval(ordinal, which, ApprovalState::Superseded, None);
+        }
+        self.arguments(ordinal, call, Some(record));
+        let row = self
+            .call_row(ordinal)
+            .expect("a call that is intended has its task");
+        row.replay = Some(replay);
+        row.binding = call.binding.clone();
+        row.state = state::RUNNING;
+        row.note.clear();
+        row.started_at = Some(at);
+        row.released = replay != Replay::Attach;
+        let row = row.clone();
+        self.put_call(&row);
+        self.batch.put_task(TaskStep {
+            id: row.task,
+            conversation: row.conversation,
+            owner: Some(row.generation),
+            kind: task::kind::TOOL,
+            status: "running",
+            abort_mark: None,
+            input: None::<&()>,
+            checkpoint: None::<&()>,
+            outcome: None::<&()>,
+            created_at: at,
+            ended_at: None,
+        });
+        self.changes
+            .push(Change::CallStarted { call: call.clone() });
+    }
+
+    /// A person is asked.
+    fn question(&mut self, ordinal: usize, call: &Call, question: crate::gate::Question) {
+        let at = self.at;
+        let pending = self
+            .active()
+            .round
+            .as_ref()
+            .and_then(|round| round.slots[ordinal].pending());
+        if let Some(which) = pending {
+            self.settle_approval(ordinal, which, ApprovalState::Superseded, None);
+        }
+        self.arguments(ordinal, call, None);
+        let row = self
+            .call_row(ordinal)
+            .expect("a call that is asked for has its task");
+        row.state = state::WAITING;
+        row.note.clear();
+        let row = row.clone();
+        self.put_call(&row);
+        let task = self.new_task();
+        self.ask(
+            ordinal,
+            Approval {
+                task,
+                conversation: call.conversation,
+                call: call.task,
+                tool: call.tool.clone(),
+                arguments_hash: call.arguments_hash.clone(),
+                requesters: call.requesters.clone(),
+                question,
+                asked_at: at,
+                state: ApprovalState::Pending,
+                decision: None,
+            },
+        );
+    }
+
+    /// Notes since when something cannot be reached.
+    fn unreachable(&mut self, ordinal: usize, text: &str) {
+        let at = self.at;
+        let Some(row) = self
+            .call_row(ordinal)
+            .filter(|row| row.state != state::UNREACHABLE)
+        else {
+            return;
+        };
+        row.state = state::UNREACHABLE;
+        let since = jiff::Timestamp::from_millisecond(at.0).map_or_else(
+            |_| at.0.to_string(),
+            |at| at.strftime("%H:%M:%S UTC").to_string(),
+        );
+        row.note = format!("not reachable since {since}: {text}");
+        let row = row.clone();
+        self.put_call(&row);
+    }
+
+    /// Shows the calls that moved, as they stand now.
+    pub(super) fn show_moved(&mut self, tools: &[Arc<dyn Tool>]) {
+        let Some(round) = self.state.run.as_ref().and_then(|run| run.round.as_ref()) else {
+            return;
+        };
+        for ordinal in std::mem::take(&mut self.moved) {
+            self.view.calls.extend(
+                round
+                    .slots
+                    .get(ordinal)
+                    .and_then(|slot| call_view(slot, tools)),
+            );
+        }
+    }
+
+    /// Whether a call that ended is still to be released or killed.
+    pub(super) fn owes(&self) -> bool {
+        let round = self.state.run.as_ref().and_then(|run| run.round.as_ref());
+        round.is_some_and(|round| {
+            round
+                .slots
+                .iter()
+                .filter_map(|slot| slot.row.as_ref())
+                .any(|row| row.ended_at.is_some() && !row.released)
+        })
+    }
+}

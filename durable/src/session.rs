@@ -1,0 +1,128 @@
+//! An open session: what conversations share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Clock,
+    conversation::{Command, Poke},
+    engine::Ports,
+    error::SessionError,
+    hub::Hub,
+    id::{ConversationId, Incarnation, Millis},
+    read::Reader,
+    registry::Registry,
+    schema::Schemas,
+    sql::open_work,
+    store::line::{Counters, Line},
+    streams::Streams,
+    timers::Timers,
+};
+
+/// Conversations that a sweep loads before it lets others have a turn.
+const PAGE: i64 = 64;
+
+/// Everything that an open file is.
+pub(crate) struct Session {
+    pub incarnation: Incarnation,
+    pub generation: u64,
+    pub ports: Ports,
+    pub clock: Arc<dyn Clock>,
+    pub counters: Arc<Counters>,
+    pub line: Line,
+    pub streams: Arc<Streams>,
+    pub hub: Arc<Hub>,
+    pub reader: Reader,
+    pub registry: Registry,
+    pub schemas: Schemas,
+    pub timers: Timers,
+    /// A release or kill is owed.
+    pub owed: tokio::sync::Notify,
+    /// Cancelled when the session ends; stops actors, timers and debts.
+    pub closing: CancellationToken,
+    started: AtomicBool,
+}
+
+impl Session {
+    #[allow(clippy::too_many_arguments)] // made in one place
+    pub fn new(
+        incarnation: Incarnation,
+        generation: u64,
+        ports: Ports,
+        clock: Arc<dyn Clock>,
+        counters: Arc<Counters>,
+        line: Line,
+        streams: Arc<Streams>,
+        hub: Arc<Hub>,
+        reader: Reader,
+        open_runs: usize,
+    ) -> Session {
+        Session {
+            incarnation,
+            generation,
+            ports,
+            clock,
+            counters,
+            line,
+            streams,
+            hub,
+            reader,
+            registry: Registry::new(open_runs),
+            schemas: Schemas::default(),
+            timers: Timers::default(),
+            owed: tokio::sync::Notify::new(),
+            closing: CancellationToken::new(),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// Work may run.
+    pub fn started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// Lets work run; false if it already may.
+    pub fn set_started(&self) -> bool {
+        !self.started.swap(true, Ordering::AcqRel)
+    }
+
+    /// Pokes the conversations that a query of [`open_work`] lists, page by page.
+    pub async fn sweep(
+        self: &Arc<Self>,
+        sql: &'static str,
+        first: &[i64],
+        poke: Poke,
+    ) -> Result<(), SessionError> {
+        let mut after = -1;
+        loop {
+            let binds: Vec<_> = first.iter().copied().chain([after, PAGE]).collect();
+            let page = self.reader.ids(sql, &binds).await?;
+            for id in &page {
+                self.registry
+                    .send(self, ConversationId(*id), Command::Poke(poke));
+            }
+            match page.last() {
+                Some(last) => after = *last,
+                None => return Ok(()),
+            }
+            // So that a sweep over many does not hold them all in memory.
+            while self.registry.loaded() > 4 * PAGE as usize && !self.closing.is_cancelled() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Pokes everyone with runnable work.
+    pub async fn sweep_runnable(self: &Arc<Self>) -> Result<(), SessionError> {
+        let now = self.now().0;
+        self.sweep(open_work::DUE, &[0, now], Poke::Due).await
+    }
+}

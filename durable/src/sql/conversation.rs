@@ -1,0 +1,76 @@
+//! Conversations.
+
+use serde_json::Value;
+use sqlx::{Row as _, sqlite::SqliteRow};
+
+use super::batch::Batch;
+use crate::id::{ConversationId, Millis};
+
+pub(crate) const PUT: &str = "INSERT INTO conversation
+ (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit)
+ SELECT value->>1, NULL, NULL, NULL, 0, value->>2, value->>3, value->>4, value->>5, value->>5, value->>0
+ FROM json_each(?)";
+
+/// The title is set once, by the first input.
+pub(crate) const TOUCH: &str =
+    "UPDATE conversation SET last_at = n.at, title = coalesce(n.title, conversation.title)
+ FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM json_each(?)) AS n
+ WHERE conversation.id = n.id";
+
+pub(crate) const READ: &str = "SELECT id, title, settings, model, last_at FROM conversation
+ WHERE id = ? AND deleted_commit IS NULL";
+
+/// Newest activity first, with what is open in each; from a conversation on.
+pub(crate) const LIST: &str = "SELECT c.id, c.title, c.settings, c.model, c.last_at,
+ (SELECT t.checkpoint->>'$.run.state' FROM open_work o JOIN task t ON t.id = o.id WHERE o.conversation = c.id AND o.what = 0),
+ (SELECT count(*) FROM open_work o WHERE o.conversation = c.id AND o.what = 2),
+ (SELECT count(*) FROM open_work o JOIN submission s ON s.id = o.id
+  WHERE o.conversation = c.id AND o.what = 3 AND s.state = 'queued'),
+ (SELECT max(seq) FROM entry e WHERE e.conversation = c.id),
+ (SELECT e.submission FROM entry e WHERE e.conversation = c.id AND e.submission IS NOT NULL ORDER BY e.seq LIMIT 1)
+ FROM conversation c
+ WHERE c.deleted_commit IS NULL AND c.side_chat = 0
+  AND (? IS NULL OR (c.last_at, c.id) < ((SELECT last_at FROM conversation WHERE id = ?), ?))
+ ORDER BY c.last_at DESC, c.id DESC LIMIT ?";
+
+/// A conversation as stored.
+#[derive(Debug, Clone)]
+pub(crate) struct ConversationRow {
+    pub id: ConversationId,
+    pub title: String,
+    pub settings: Value,
+    pub model: String,
+    pub last_at: Millis,
+}
+
+impl ConversationRow {
+    pub fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(ConversationRow {
+            id: ConversationId(row.try_get(0)?),
+            title: row.try_get(1)?,
+            settings: super::entry::parse(row.try_get::<&str, _>(2)?)?,
+            model: row.try_get(3)?,
+            last_at: Millis(row.try_get(4)?),
+        })
+    }
+}
+
+impl Batch {
+    pub fn insert_conversation(&mut self, row: &ConversationRow) {
+        self.conversations
+            .row()
+            .int(row.id.0)
+            .text(&row.title)
+            .json(&row.settings)
+            .text(&row.model)
+            .int(row.last_at.0);
+    }
+
+    pub fn touch_conversation(&mut self, id: ConversationId, title: Option<&str>, at: Millis) {
+        self.conversation_touches
+            .row()
+            .int(id.0)
+            .opt_text(title)
+            .int(at.0);
+    }
+}

@@ -1,0 +1,131 @@
+//! Entries: the transcript, append-only.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use sqlx::{Row as _, sqlite::SqliteRow};
+
+use super::batch::Batch;
+use crate::{
+    id::{ConversationId, EntryId, Millis, SubmissionId, TaskId},
+    message::Message,
+};
+
+pub(crate) const INSERT: &str = "INSERT INTO entry
+ (id, conversation, seq, kind, state, message, data, head, edits, writer, submission, at, commit_no)
+ SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9,
+  value->>10, value->>11, value->>12, value->>0
+ FROM json_each(?)";
+
+/// The columns that [`EntryRow::read`] takes.
+macro_rules! columns {
+    () => {
+        "SELECT id, conversation, seq, kind, state, message, data, head, edits, writer, submission, at FROM entry "
+    };
+}
+
+/// The newest head at or before an entry: its own sequence, and the one its range begins at.
+pub(crate) const HEAD: &str = "SELECT h.seq, coalesce((SELECT t.seq FROM entry t WHERE t.id = h.head AND t.conversation = h.conversation), h.seq)
+ FROM entry h WHERE h.conversation = ? AND h.head IS NOT NULL AND h.id <= ? ORDER BY h.seq DESC LIMIT 1";
+/// The entry that the newest head's range begins at.
+pub(crate) const NEWEST_HEAD: &str =
+    "SELECT head FROM entry WHERE conversation = ? AND head IS NOT NULL ORDER BY seq DESC LIMIT 1";
+
+/// A page from a sequence on.
+pub(crate) const FROM: &str = concat!(
+    columns!(),
+    "WHERE conversation = ? AND seq >= ? AND id <= ? ORDER BY seq LIMIT ?"
+);
+/// A page before an entry, newest first.
+pub(crate) const BEFORE: &str = concat!(
+    columns!(),
+    "WHERE conversation = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+);
+pub(crate) const SEQ_OF: &str = "SELECT seq FROM entry WHERE id = ? AND conversation = ?";
+pub(crate) const BY_ID: &str = concat!(columns!(), "WHERE id = ?");
+pub(crate) const LAST_SEQ: &str = "SELECT max(seq) FROM entry WHERE conversation = ?";
+
+/// Entry kinds of the engine.
+pub(crate) mod kind {
+    pub const USER: &str = "pi.user";
+    pub const ASSISTANT: &str = "pi.assistant";
+    pub const TOOL_RESULT: &str = "pi.tool-result";
+    pub const SYSTEM: &str = "pi.system";
+}
+
+/// A change to how an earlier entry is seen by the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edit {
+    /// Which entry.
+    pub target: EntryId,
+    /// What stands there instead; nothing: it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace: Option<Message>,
+}
+
+/// An entry as stored.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EntryRow {
+    pub id: EntryId,
+    pub conversation: ConversationId,
+    pub seq: i64,
+    pub kind: String,
+    pub state: &'static str,
+    pub message: Option<Message>,
+    pub data: Value,
+    pub head: Option<EntryId>,
+    pub edits: Vec<Edit>,
+    pub writer: Option<TaskId>,
+    pub submission: Option<SubmissionId>,
+    pub at: Millis,
+}
+
+impl EntryRow {
+    pub fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(EntryRow {
+            id: EntryId(row.try_get(0)?),
+            conversation: ConversationId(row.try_get(1)?),
+            seq: row.try_get(2)?,
+            kind: row.try_get(3)?,
+            state: match row.try_get::<&str, _>(4)? {
+                "aborted" => "aborted",
+                "error" => "error",
+                _ => "",
+            },
+            message: parse_opt(row.try_get::<Option<&str>, _>(5)?)?,
+            data: parse_opt(row.try_get::<Option<&str>, _>(6)?)?.unwrap_or(Value::Null),
+            head: row.try_get::<Option<i64>, _>(7)?.map(EntryId),
+            edits: parse_opt(row.try_get::<Option<&str>, _>(8)?)?.unwrap_or_default(),
+            writer: row.try_get::<Option<i64>, _>(9)?.map(TaskId),
+            submission: row.try_get::<Option<i64>, _>(10)?.map(SubmissionId),
+            at: Millis(row.try_get(11)?),
+        })
+    }
+}
+
+/// Parses a JSON column; damage names itself.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
+    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+pub(crate) fn parse_opt<T: DeserializeOwned>(text: Option<&str>) -> Result<Option<T>, sqlx::Error> {
+    text.map(parse).transpose()
+}
+
+impl Batch {
+    pub fn insert_entry(&mut self, row: &EntryRow) {
+        self.entries
+            .row()
+            .int(row.id.0)
+            .int(row.conversation.0)
+            .int(row.seq)
+            .text(&row.kind)
+            .text(row.state)
+            .opt_json(row.message.as_ref())
+            .opt_json((!row.data.is_null()).then_some(&row.data))
+            .opt_int(row.head.map(|id| id.0))
+            .opt_json((!row.edits.is_empty()).then_some(&row.edits))
+            .opt_int(row.writer.map(|id| id.0))
+            .opt_int(row.submission.map(|id| id.0))
+            .int(row.at.0);
+    }
+}

@@ -1,0 +1,122 @@
+//! Tasks: durable state machines.
+
+use serde::Serialize;
+use sqlx::{Row as _, sqlite::SqliteRow};
+
+use super::batch::Batch;
+use crate::id::{ConversationId, Millis, TaskId};
+
+/// Inserts a task, or moves it; what was given at its creation stays.
+pub(crate) const PUT: &str = "INSERT INTO task
+ (id, conversation, owner_task, kind, version, background, status, abort_mark, input, checkpoint, outcome,
+  created_at, ended_at, created_commit, changed_commit)
+ SELECT value->>1, value->>2, value->>3, value->>4, 1, 0, value->>5, value->>6, value->>7, value->>8, value->>9,
+  value->>10, value->>11, value->>0, value->>0
+ FROM json_each(?) WHERE true
+ ON CONFLICT (id) DO UPDATE SET status = excluded.status, abort_mark = coalesce(excluded.abort_mark, abort_mark),
+  checkpoint = excluded.checkpoint, outcome = excluded.outcome, ended_at = excluded.ended_at,
+  changed_commit = excluded.changed_commit";
+
+macro_rules! columns {
+    () => {
+        "SELECT t.id, t.conversation, t.abort_mark, t.input, t.checkpoint, t.outcome, t.created_at, t.kind FROM "
+    };
+}
+
+/// Open tasks of a conversation and kind, oldest first.
+pub(crate) const OPEN: &str = concat!(
+    columns!(),
+    "open_work o JOIN task t ON t.id = o.id WHERE o.conversation = ? AND o.what = ? ORDER BY o.id"
+);
+pub(crate) const BY_ID: &str = concat!(columns!(), "task t WHERE t.id = ?");
+/// Open approvals of all conversations.
+pub(crate) const OPEN_APPROVALS: &str = concat!(
+    columns!(),
+    "open_work o JOIN task t ON t.id = o.id WHERE o.what = 2 ORDER BY o.id"
+);
+/// All approvals ever asked, oldest first.
+pub(crate) const APPROVALS: &str = concat!(
+    columns!(),
+    "task t WHERE t.kind = 'mooring.approval' AND (?1 IS NULL OR t.conversation = ?1) ORDER BY t.id"
+);
+/// All approvals of a call, oldest first.
+pub(crate) const APPROVALS_OF: &str = concat!(
+    columns!(),
+    "task t WHERE t.kind = 'mooring.approval' AND t.owner_task = ? ORDER BY t.id"
+);
+
+/// Task kinds of the engine.
+pub(crate) mod kind {
+    pub const GENERATION: &str = "pi.generation";
+    pub const TOOL: &str = "pi.tool";
+    pub const APPROVAL: &str = "mooring.approval";
+}
+
+/// A task as stored.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskRow {
+    pub id: TaskId,
+    pub conversation: ConversationId,
+    pub abort_mark: Option<i64>,
+    pub input: Option<String>,
+    pub checkpoint: Option<String>,
+    pub outcome: Option<String>,
+    pub created_at: Millis,
+    pub kind: String,
+}
+
+impl TaskRow {
+    pub fn kind_is_approval(&self) -> bool {
+        self.kind == kind::APPROVAL
+    }
+
+    pub fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(TaskRow {
+            id: TaskId(row.try_get(0)?),
+            conversation: ConversationId(row.try_get(1)?),
+            abort_mark: row.try_get(2)?,
+            input: row.try_get(3)?,
+            checkpoint: row.try_get(4)?,
+            outcome: row.try_get(5)?,
+            created_at: Millis(row.try_get(6)?),
+            kind: row.try_get(7)?,
+        })
+    }
+}
+
+/// A step of a task. Input counts at its creation only.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskStep<'a, I: Serialize, C: Serialize, O: Serialize> {
+    pub id: TaskId,
+    pub conversation: ConversationId,
+    pub owner: Option<TaskId>,
+    pub kind: &'a str,
+    pub status: &'a str,
+    pub abort_mark: Option<i64>,
+    pub input: Option<&'a I>,
+    pub checkpoint: Option<&'a C>,
+    pub outcome: Option<&'a O>,
+    pub created_at: Millis,
+    pub ended_at: Option<Millis>,
+}
+
+impl Batch {
+    pub fn put_task<I: Serialize, C: Serialize, O: Serialize>(
+        &mut self,
+        step: TaskStep<'_, I, C, O>,
+    ) {
+        self.tasks
+            .row()
+            .int(step.id.0)
+            .int(step.conversation.0)
+            .opt_int(step.owner.map(|id| id.0))
+            .text(step.kind)
+            .text(step.status)
+            .opt_int(step.abort_mark)
+            .opt_json(step.input)
+            .opt_json(step.checkpoint)
+            .opt_json(step.outcome)
+            .int(step.created_at.0)
+            .opt_int(step.ended_at.map(|at| at.0));
+    }
+}
