@@ -53,7 +53,9 @@ pub(super) fn check(body: &Value) -> Result<Conversation, Refused> {
     if body["stream"] != true {
         return Err(refused("the stand-in only streams"));
     }
-    let thinks = model.starts_with("gpt-5") || model.starts_with("gpt-6") || model.starts_with('o');
+    let thinks = model.starts_with("gpt-5")
+        || model.starts_with("gpt-6")
+        || ["o1", "o3", "o4"].iter().any(|o| model.starts_with(o));
     if thinks && !body["max_tokens"].is_null() {
         return Err(refused(
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
