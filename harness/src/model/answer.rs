@@ -313,3 +313,135 @@ pub(super) fn usage(usage: &GenaiUsage) -> Option<Usage> {
         output: output.unwrap_or(0),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    struct Deaf;
+
+    impl PartialSink for Deaf {
+        fn text(&self, _: &str) {}
+        fn thinking(&self, _: &str) {}
+    }
+
+    /// Chunks as `id name arguments`, with `-` for nothing.
+    fn told(telling: Telling, chunks: &[&str]) -> Vec<(String, Value)> {
+        let mut answer = Answer::new(telling);
+        for chunk in chunks {
+            let mut fields = chunk
+                .splitn(3, ' ')
+                .map(|field| if field == "-" { "" } else { field });
+            let mut field = || fields.next().unwrap_or_default().to_owned();
+            answer.call(GenaiCall {
+                call_id: field(),
+                fn_name: field(),
+                fn_arguments: Value::String(field()),
+                thought_signatures: None,
+            });
+        }
+        let parts = answer.finish(StreamEnd::default(), false);
+        let calls = parts.into_iter().filter_map(|part| match part {
+            Part::ToolCall(call) => Some((call.id, call.arguments)),
+            _ => None,
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn calls_are_put_together_however_a_server_tells_them() {
+        let (a, b) = (json!({"a": 1}), json!({"b": 2}));
+        let rows: [(&str, Telling, &[&str]); 7] = [
+            (
+                "in turn",
+                Telling::New,
+                &[
+                    "x bash -",
+                    "call_0 - {\"a\":",
+                    "call_0 - 1}",
+                    "y ls -",
+                    "call_1 - {\"b\":2}",
+                ],
+            ),
+            (
+                "mixed",
+                Telling::New,
+                &[
+                    "x bash -",
+                    "y ls -",
+                    "call_1 - {\"b\":",
+                    "call_0 - {\"a\":1}",
+                    "call_1 - 2}",
+                ],
+            ),
+            (
+                "ids on each",
+                Telling::New,
+                &["x bash {\"a\":", "x bash 1}", "y ls {\"b\":", "y ls 2}"],
+            ),
+            (
+                "names on each",
+                Telling::New,
+                &[
+                    "x bash {\"a\":",
+                    "call_0 bash 1}",
+                    "y ls {\"b\":",
+                    "call_1 ls 2}",
+                ],
+            ),
+            (
+                "no ids",
+                Telling::New,
+                &["call_0 bash {\"a\":", "call_0 - 1}", "call_1 ls {\"b\":2}"],
+            ),
+            (
+                "one index for all",
+                Telling::New,
+                &["x bash {\"a\":1}", "y ls {\"b\":2}"],
+            ),
+            (
+                "so far",
+                Telling::SoFar,
+                &[
+                    "x bash -",
+                    "x bash {\"a\":",
+                    "x bash {\"a\":1}",
+                    "y ls {\"b\":2}",
+                ],
+            ),
+        ];
+        for (how, telling, chunks) in rows {
+            let calls = told(telling, chunks);
+            let arguments: Vec<&Value> = calls.iter().map(|(_, arguments)| arguments).collect();
+            assert_eq!(arguments, [&a, &b], "{how}: {calls:?}");
+            assert_ne!(calls[0].0, calls[1].0, "{how}");
+        }
+    }
+
+    #[test]
+    fn parts_keep_the_order_in_which_they_came() {
+        let mut answer = Answer::new(Telling::New);
+        answer.thinking("hm", &Deaf);
+        answer.text("first", &Deaf);
+        answer.call(GenaiCall {
+            call_id: "x".into(),
+            fn_name: "ls".into(),
+            fn_arguments: Value::String("{}".into()),
+            thought_signatures: None,
+        });
+        answer.text("then", &Deaf);
+        let kinds: Vec<&str> = answer
+            .finish(StreamEnd::default(), false)
+            .iter()
+            .map(|part| match part {
+                Part::Thinking { .. } => "thinking",
+                Part::Text { .. } => "text",
+                Part::ToolCall(_) => "call",
+                Part::Image { .. } => "image",
+            })
+            .collect();
+        assert_eq!(kinds, ["thinking", "text", "call", "text"]);
+    }
+}

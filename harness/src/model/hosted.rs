@@ -363,4 +363,31 @@ mod tests {
             assert_eq!(base_url(&provider, endpoint), expected);
         }
     }
+
+    #[tokio::test]
+    async fn a_model_without_an_endpoint_goes_to_its_providers_own_server() {
+        let rows = [
+            ("anthropic", "https://api.anthropic.com/v1/"),
+            ("openai", "https://api.openai.com/v1/"),
+            (
+                "gemini",
+                "https://generativelanguage.googleapis.com/v1beta/",
+            ),
+            ("groq", "https://api.groq.com/openai/v1/"),
+            ("xai", "https://api.x.ai/v1/"),
+            ("deepseek", "https://api.deepseek.com/v1/"),
+            ("ollama", "http://localhost:11434/"),
+        ];
+        let transport = Transport::default();
+        let client = transport.client().unwrap();
+        for (provider, server) in rows {
+            let spec = format!("{{name: m, provider: {provider}, model: claude-gpt-low}}");
+            let settings = Settings::of(&serde_saphyr::from_str(&spec).unwrap());
+            let target = target(client, &settings, AuthData::from_single("k"))
+                .await
+                .unwrap();
+            assert_eq!(target.endpoint.base_url(), server, "{provider}");
+            assert_eq!(&*target.model.model_name, "claude-gpt-low");
+        }
+    }
 }

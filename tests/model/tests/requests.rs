@@ -259,3 +259,27 @@ async fn the_same_request_has_the_same_bytes_and_the_key_only_in_its_header() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_prompt_cache_is_marked_where_the_last_request_ended_and_where_this_one_does() {
+    let server = ModelServer::start().await;
+    server.queue(Reply::says("ok"));
+    let catalog = catalog(&server);
+    let messages = vec![
+        system("Rules."),
+        user("one"),
+        assistant(vec![Part::text("a")]),
+        user("two"),
+        assistant(vec![Part::text("b")]),
+        user("three"),
+    ];
+    ask(&catalog, "anthropic", messages).await.unwrap();
+    let sent = server.requests()[0].json.clone();
+    let mark = json!({"type": "ephemeral"});
+    assert_eq!(sent["system"][0]["cache_control"], mark);
+    let messages = sent["messages"].as_array().unwrap();
+    let marked: Vec<usize> = (0..messages.len())
+        .filter(|at| messages[*at]["content"][0]["cache_control"] == mark)
+        .collect();
+    assert_eq!(marked, [2, 4]);
+}
