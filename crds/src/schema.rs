@@ -55,6 +55,11 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "url has to be an https address without a user name; credentials are never part of it",
     ),
     rule(
+        "spec.discord.attachments.maxBytes",
+        "self.matches('^[1-9][0-9]{0,8}(Ki|Mi)?$')",
+        "maxBytes has to be a number of bytes such as 10Mi or 512Ki",
+    ),
+    rule(
         "spec.models[]",
         "self.provider == 'rehearsal' || (has(self.model) && size(self.model) > 0)",
         "model is needed: the provider's name of it",
@@ -175,6 +180,22 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec", json!({"required": ["models"]})),
         ("spec.repo.url", json!({"maxLength": 2048})),
         ("spec.repo.ref", json!({"maxLength": 255})),
+        (
+            "spec.discord.guildId",
+            json!({"pattern": "^[0-9]{1,20}$", "maxLength": 20}),
+        ),
+        (
+            "spec.discord.channelId",
+            json!({"pattern": "^[0-9]{1,20}$", "maxLength": 20}),
+        ),
+        (
+            "spec.discord.attachments.maxBytes",
+            json!({"maxLength": 16}),
+        ),
+        (
+            "spec.discord.attachments.maxCount",
+            json!({"maximum": 10}),
+        ),
         ("spec.models", {
             let mut models = map_by("name", 32);
             models["minItems"] = json!(1);

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
+use crate::discord::DiscordSpec;
 use crate::policy::Policy;
 use crate::status::WorkspaceStatus;
 
@@ -49,6 +50,9 @@ pub struct WorkspaceSpec {
     /// or the current folder under `mooring dev`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repo: Option<Repo>,
+    /// Its place in Discord. Without it the bot does not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discord: Option<DiscordSpec>,
     /// Models by name; the first is the default.
     pub models: Vec<ModelSpec>,
     /// Told to the model at the start of each conversation.

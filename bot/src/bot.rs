@@ -1,0 +1,410 @@
+//! The bot: what its parts share, and where events go.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mooring_wire::harness as wire;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use crate::api::{Api, raw_id};
+use crate::args::Args;
+use crate::gateway::{Event, Gateway};
+use crate::health::{Condition, Health};
+use crate::id::Id;
+use crate::lane::{Job, Lanes};
+use crate::member::Members;
+use crate::payload::{Channel, Interaction, Message};
+use crate::rest::{Rest, RestError};
+use crate::threads::Threads;
+use crate::typing::Typing;
+use crate::workspace::{Directory, Place};
+use crate::{BotError, catchup, check, command, deliver, health, interact};
+
+/// Events that wait between the gateway and the lanes.
+const EVENTS: usize = 1_024;
+/// Strangers and queued inputs that are remembered.
+const REMEMBERED: usize = 10_000;
+const DAY: Duration = Duration::from_secs(86_400);
+/// Between two tries at a workspace that could not be swept.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// An input that waits in its conversation's queue.
+pub struct Queued {
+    /// The submission.
+    pub submission: i64,
+    /// Its conversation.
+    pub conversation: i64,
+    /// Who wrote it.
+    pub author: wire::Author,
+}
+
+/// What the parts share. Nothing of it is kept on disk.
+pub struct Bot {
+    /// Discord.
+    pub api: Api,
+    /// The bot's user.
+    pub me: Id,
+    /// The application.
+    pub application: Id,
+    /// Whether messages' texts come at all.
+    pub has_message_content: bool,
+    /// Probes, metrics, conditions.
+    pub health: Arc<Health>,
+    /// The workspaces.
+    pub directory: Directory,
+    /// Whose channel is whose.
+    pub threads: Threads,
+    /// Order within a thread.
+    pub lanes: Lanes,
+    /// The typing sign.
+    pub typing: Typing,
+    /// Roles of authors.
+    pub members: Members,
+    queued: Mutex<HashMap<Id, Queued>>,
+    strangers: Mutex<HashMap<Id, Instant>>,
+    sweep_now: Notify,
+}
+
+/// Runs the bot until an error that is final.
+pub async fn run(args: Args) -> Result<(), BotError> {
+    let (directory, rejected) = Directory::read(&args.workspaces)?;
+    let health = Arc::new(Health::default());
+    for one in rejected {
+        let condition =
+            Condition { ready: false, reason: one.reason.into(), message: one.message };
+        health.condition(&one.name, condition);
+    }
+    let api = Api::new(Rest::new(&args.rest, &args.token)?);
+    let taken = health::serve(args.health, health.clone(), api.clone()).await?;
+    tracing::info!(address = %taken, "health is served");
+    let application = until_known(&health, || api.application()).await?;
+    let id = raw_id(&application).unwrap_or_default();
+    let bot = Arc::new(Bot {
+        me: application["bot"]["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or(id),
+        application: id,
+        has_message_content: check::has_message_content(&application),
+        api: api.clone(),
+        health: health.clone(),
+        directory,
+        threads: Threads::default(),
+        lanes: Lanes::default(),
+        typing: Typing::default(),
+        members: Members::default(),
+        queued: Mutex::default(),
+        strangers: Mutex::default(),
+        sweep_now: Notify::new(),
+    });
+    if !bot.has_message_content {
+        return Err(BotError::Intents);
+    }
+    for place in bot.directory.all() {
+        tokio::spawn(deliver::run(bot.clone(), place.clone()));
+    }
+    tokio::spawn(bot.typing.clone().run(api.clone()));
+    tokio::spawn(register(api.clone(), id));
+    tokio::spawn(sweep(bot.clone(), Duration::from_secs(args.sweep.max(1))));
+    let (sender, mut events) = mpsc::channel(EVENTS);
+    let gateway = Gateway::new(api, &args.token, args.gateway, sender, health);
+    let gateway = tokio::spawn(gateway.run());
+    // The gateway holds the other end: events end when it has ended.
+    while let Some(event) = events.recv().await {
+        bot.take(event);
+    }
+    Err(gateway.await.unwrap_or_else(|error| BotError::Argument(format!("the gateway's task: {error}"))))
+}
+
+/// Asks until Discord answers; a refused token is final.
+async fn until_known<F, T>(health: &Health, ask: impl Fn() -> F) -> Result<T, BotError>
+where
+    F: Future<Output = Result<T, RestError>>,
+{
+    let mut pause = Duration::from_millis(250);
+    loop {
+        health.supervised();
+        match ask().await {
+            Ok(known) => return Ok(known),
+            Err(RestError::Refused { status: 401, .. }) => return Err(BotError::Token),
+            Err(error) => {
+                tracing::warn!(%error, "Discord cannot be asked yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(60));
+            }
+        }
+    }
+}
+
+async fn register(api: Api, application: Id) {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        match command::register(&api, application).await {
+            Ok(changed) => {
+                tracing::info!(changed, "slash commands are registered");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "slash commands could not be registered yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(600));
+            }
+        }
+    }
+}
+
+/// Sweeps on every READY and now and then; those that failed sooner.
+async fn sweep(bot: Arc<Bot>, every: Duration) {
+    bot.sweep_now.notified().await;
+    loop {
+        let mut places: Vec<_> = bot.directory.all().cloned().collect();
+        let mut first = true;
+        loop {
+            let sweeps = places.iter().map(|place| catchup::sweep(&bot, place));
+            let done = futures::future::join_all(sweeps).await;
+            if first {
+                // One workspace that is away must not hold the others' messages.
+                bot.health.caught_up(true);
+                bot.type_where_runs_are_active().await;
+                first = false;
+            }
+            places = places.into_iter().zip(done).filter(|(_, done)| !done).map(|(p, _)| p).collect();
+            if places.is_empty() {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN.min(every)) => {}
+                () = bot.sweep_now.notified() => {
+                    bot.sweep_now.notify_one();
+                    break;
+                }
+            }
+        }
+        let _ = tokio::time::timeout(every, bot.sweep_now.notified()).await;
+    }
+}
+
+impl Bot {
+    /// Takes one event; what takes time goes into a lane or a task.
+    fn take(self: &Arc<Bot>, event: Event) {
+        let data = event.data;
+        match event.name.as_str() {
+            "READY" => {
+                tracing::info!("the gateway is ready; catching up");
+                self.health.caught_up(false);
+                self.sweep_now.notify_one();
+            }
+            "RESUMED" => tracing::info!("the session goes on"),
+            "GUILD_CREATE" => {
+                for list in ["channels", "threads"] {
+                    for channel in data[list].as_array().into_iter().flatten() {
+                        self.learn_raw(channel);
+                    }
+                }
+            }
+            "GUILD_DELETE" if data["unavailable"] != true => self.guild_left(raw_id(&data)),
+            "CHANNEL_DELETE" => self.channel_gone(raw_id(&data)),
+            "CHANNEL_CREATE" | "THREAD_CREATE" | "THREAD_UPDATE" => self.learn_raw(&data),
+            "CHANNEL_UPDATE" => {
+                self.learn_raw(&data);
+                if let Some(place) = raw_id(&data).and_then(|id| self.directory.of_channel(id)) {
+                    self.recheck(place);
+                }
+            }
+            "THREAD_LIST_SYNC" => {
+                for thread in data["threads"].as_array().into_iter().flatten() {
+                    self.learn_raw(thread);
+                }
+            }
+            "THREAD_DELETE" => self.thread_gone(&data),
+            "MESSAGE_CREATE" => self.message(data),
+            "MESSAGE_UPDATE" => {
+                if let Ok(message) = serde_json::from_value::<Message>(data)
+                    && message.edited_timestamp.is_some()
+                    && message.is_said()
+                {
+                    self.push(message.channel_id, |message| Job::Edit(message), message);
+                }
+            }
+            "MESSAGE_DELETE" => {
+                let channel = data["channel_id"].as_str().and_then(|id| id.parse().ok());
+                if let (Some(channel), Some(message)) = (channel, raw_id(&data)) {
+                    self.push_if_ours(channel, Job::Delete(message));
+                }
+            }
+            "INTERACTION_CREATE" => match serde_json::from_value::<Interaction>(data) {
+                Ok(interaction) => {
+                    tokio::spawn(interact::handle(self.clone(), interaction));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "an interaction cannot be read");
+                    self.health.count("unreadable_payloads_total", 1);
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn message(self: &Arc<Bot>, data: Value) {
+        let ids = (data["channel_id"].as_str().and_then(|id| id.parse().ok()), raw_id(&data));
+        match serde_json::from_value::<Message>(data) {
+            Ok(message) => {
+                if message.is_said() {
+                    self.push(message.channel_id, |message| Job::Message(message), message);
+                }
+            }
+            Err(error) => {
+                // It is asked for by REST; without ids the next sweep finds it.
+                tracing::warn!(%error, "a message event cannot be read");
+                match ids {
+                    (Some(channel), Some(message)) => {
+                        self.push_if_ours(channel, Job::Unread(message));
+                    }
+                    _ => {
+                        self.health.count("unreadable_payloads_total", 1);
+                        self.sweep_now.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(
+        self: &Arc<Bot>,
+        channel: Id,
+        job: impl FnOnce(Box<Message>) -> Job,
+        message: Message,
+    ) {
+        self.push_if_ours(channel, job(Box::new(message)));
+    }
+
+    /// Channels that are known to be nobody's are passed over.
+    fn push_if_ours(self: &Arc<Bot>, channel: Id, job: Job) {
+        let nobodys = self
+            .threads
+            .parent(channel)
+            .is_some_and(|parent| self.directory.of_channel(parent).is_none());
+        if !nobodys {
+            self.lanes.push(self, channel, job);
+        }
+    }
+
+    fn learn_raw(&self, channel: &Value) {
+        if let Ok(channel) = serde_json::from_value::<Channel>(channel.clone()) {
+            self.learn(&channel);
+        }
+    }
+
+    /// Takes over where a channel or thread is.
+    pub fn learn(&self, channel: &Channel) {
+        let home = if channel.is_thread() { channel.parent_id } else { Some(channel.id) };
+        let ours = home.is_some_and(|home| self.directory.of_channel(home).is_some());
+        self.threads.learn(channel, ours);
+    }
+
+    /// The workspace that a channel or thread belongs to; Discord is asked for one
+    /// that is not known.
+    pub async fn place_of(&self, channel: Id) -> Option<Arc<Place>> {
+        let mut pause = Duration::from_millis(250);
+        loop {
+            if let Some(parent) = self.threads.parent(channel) {
+                return self.directory.of_channel(parent).cloned();
+            }
+            match self.api.channel(channel).await {
+                Ok(channel) => self.learn(&channel),
+                Err(RestError::Refused { .. }) => return None,
+                Err(error) => {
+                    tracing::warn!(%channel, %error, "a channel is not known yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(20));
+                }
+            }
+        }
+    }
+
+    /// Looks at a place's permissions again.
+    pub fn recheck(&self, place: &Place) {
+        place.swept_ms.store(0, std::sync::atomic::Ordering::Relaxed);
+        self.sweep_now.notify_one();
+    }
+
+    fn guild_left(&self, guild: Option<Id>) {
+        for place in self.directory.all().filter(|place| Some(place.guild) == guild) {
+            let message = format!("the bot is not in guild {} any more: invite it again", place.guild);
+            let condition = Condition { ready: false, reason: "GuildLeft".into(), message };
+            self.health.condition(&place.name, condition);
+        }
+    }
+
+    fn channel_gone(&self, channel: Option<Id>) {
+        if let Some(place) = channel.and_then(|channel| self.directory.of_channel(channel)) {
+            let message = format!(
+                "channel {} was deleted; change spec.discord.channelId",
+                place.channel
+            );
+            let condition = Condition { ready: false, reason: "ChannelNotFound".into(), message };
+            self.health.condition(&place.name, condition);
+        }
+    }
+
+    fn thread_gone(self: &Arc<Bot>, data: &Value) {
+        let parent = data["parent_id"].as_str().and_then(|id| id.parse::<Id>().ok());
+        let (Some(thread), Some(place)) =
+            (raw_id(data), parent.and_then(|parent| self.directory.of_channel(parent)).cloned())
+        else {
+            return;
+        };
+        self.threads.forget(thread);
+        self.typing.stop(thread);
+        tokio::spawn(async move {
+            let request = wire::AdvanceRequest {
+                thread_id: thread.to_string(),
+                channel_id: place.channel.to_string(),
+                deleted: true,
+                ..wire::AdvanceRequest::default()
+            };
+            if let Err(error) = place.harness.advance(request).await {
+                tracing::warn!(%thread, %error, "a deleted thread could not be told");
+            }
+        });
+    }
+
+    /// Remembers an input that waits, so that a deletion can withdraw it.
+    pub fn queued(&self, message: Id, input: Queued) {
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        if queued.len() >= REMEMBERED {
+            queued.clear();
+        }
+        queued.insert(message, input);
+    }
+
+    /// Takes a waiting input off the memory.
+    pub fn take_queued(&self, message: Id) -> Option<Queued> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).remove(&message)
+    }
+
+    /// Whether a stranger is told now that they are no member: once a day.
+    pub fn tells_stranger(&self, user: Id) -> bool {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.retain(|_, told| told.elapsed() < DAY);
+        if strangers.contains_key(&user) || strangers.len() >= REMEMBERED {
+            return false;
+        }
+        strangers.insert(user, Instant::now());
+        true
+    }
+
+    /// After a start it is not known where runs are active.
+    async fn type_where_runs_are_active(&self) {
+        for place in self.directory.all() {
+            let request = wire::ConversationsRequest { limit: 500, before: 0 };
+            let Ok(answer) = place.harness.conversations(request).await else { continue };
+            for conversation in answer.conversations {
+                let active = !matches!(conversation.state.as_str(), "" | "idle" | "waiting");
+                if let Some(thread) = conversation.thread_id.parse().ok().filter(|_| active) {
+                    self.typing.start(&self.api, thread);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Outbox rows to messages, each once.
+//!
+//! The harness offers the oldest open row of each thread; what is shown is acked
+//! with the message that shows it. What cannot be shown now is given back, and is
+//! offered again.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mooring_crds::Answer;
+use mooring_wire::harness as wire;
+use mooring_wire::shown::{Anchor, Card, Note};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio_stream::StreamExt;
+
+use crate::api::mentions;
+use crate::bot::Bot;
+use crate::id::Id;
+use crate::render;
+use crate::rest::{File, RestError, code};
+use crate::send::{Outgoing, send_once};
+use crate::split::split;
+use crate::workspace::Place;
+
+/// Rows that are under way at once.
+const AT_ONCE: usize = 64;
+/// A run longer than this ends with a message that notifies.
+const LONG_MS: i64 = 60_000;
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+
+/// Why a row was not shown.
+enum Unshown {
+    /// It never can be.
+    Never(String),
+    /// Later.
+    Later(String),
+}
+
+impl From<RestError> for Unshown {
+    fn from(error: RestError) -> Unshown {
+        match error.code() {
+            Some(code::UNKNOWN_CHANNEL) => Unshown::Never("the thread is gone".into()),
+            _ if error.status() == Some(400) && error.code() != Some(code::ARCHIVED) => {
+                Unshown::Never(error.to_string())
+            }
+            _ => Unshown::Later(error.to_string()),
+        }
+    }
+}
+
+/// Delivers a workspace's outbox for ever.
+pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
+    let under_way: Arc<Mutex<HashSet<String>>> = Arc::default();
+    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match place.harness.outbox().await {
+            Err(error) => tracing::warn!(workspace = place.name, %error, "the outbox waits"),
+            Ok(mut rows) => {
+                tracing::info!(workspace = place.name, "reading the outbox");
+                while let Some(row) = rows.next().await {
+                    let row = match row {
+                        Ok(row) => row,
+                        Err(error) => {
+                            tracing::warn!(workspace = place.name, %error, "the outbox ended");
+                            break;
+                        }
+                    };
+                    pause = Duration::from_millis(100);
+                    let key = row.key.clone();
+                    let lock = || under_way.lock().unwrap_or_else(PoisonError::into_inner);
+                    if !lock().insert(key.clone()) {
+                        continue; // offered again while it is still being shown
+                    }
+                    let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                    let (bot, place) = (bot.clone(), place.clone());
+                    let under_way = under_way.clone();
+                    tokio::spawn(async move {
+                        let outcome = show(&bot, &place, &row).await;
+                        acknowledge(&place, &row, outcome).await;
+                        under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                        drop(slot);
+                    });
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, Unshown>) {
+    let mut ack = wire::AckRequest { key: row.key.clone(), ..wire::AckRequest::default() };
+    match outcome {
+        Ok(message) => ack.message_id = message.to_string(),
+        Err(Unshown::Never(why)) => {
+            tracing::warn!(workspace = place.name, key = row.key, why, "cannot be shown");
+            ack.undeliverable = why;
+        }
+        Err(Unshown::Later(why)) => {
+            tracing::warn!(workspace = place.name, key = row.key, why, "not shown yet");
+            ack.retry = why;
+        }
+    }
+    // Without an ack the row is offered again, and is found as sent then.
+    for attempt in 0..5 {
+        match place.harness.ack(ack.clone()).await {
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(workspace = place.name, key = row.key, %error, "not acked yet");
+                tokio::time::sleep(Duration::from_millis(200 << attempt)).await;
+            }
+        }
+    }
+}
+
+async fn show(bot: &Bot, place: &Place, row: &wire::OutboxRow) -> Result<Id, Unshown> {
+    let never = |error: &dyn std::fmt::Display| Unshown::Never(error.to_string());
+    let thread: Id = row.thread_id.parse().map_err(|error| never(&error))?;
+    bot.health.count("outbox_rows_total", 1);
+    let item = Item { bot, place, row, thread };
+    match row.kind.as_str() {
+        "anchor" => {
+            let anchor: Anchor = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            item.anchor(&anchor).await
+        }
+        "anchor-edit" => {
+            let anchor: Anchor = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            if matches!(anchor.state.as_str(), "working" | "waiting") {
+                item.progress(&anchor).await
+            } else {
+                let shown = item.end(&anchor).await;
+                if !matches!(shown, Err(Unshown::Later(_))) {
+                    bot.typing.stop(thread);
+                }
+                shown
+            }
+        }
+        "card" => {
+            let card: Card = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            item.card(&card).await
+        }
+        "card-edit" => {
+            let card: Card = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            item.settle(&card).await
+        }
+        _ => {
+            let note: Note = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            item.note(&note).await
+        }
+    }
+}
+
+/// A row and where it goes.
+struct Item<'a> {
+    bot: &'a Bot,
+    place: &'a Place,
+    row: &'a wire::OutboxRow,
+    thread: Id,
+}
+
+/// The input that a run answers.
+struct Asked {
+    /// The message, where it can be replied to.
+    reply_to: Option<Id>,
+    /// Its author.
+    author: Option<Id>,
+}
+
+impl Item<'_> {
+    fn outgoing(&self, part: &str, text: String) -> Outgoing {
+        Outgoing {
+            channel: self.thread,
+            text,
+            reply_to: None,
+            components: Value::Null,
+            notify: vec![],
+            file: None,
+            key: format!("{}{part}", self.row.key),
+            sent_since_ms: u64::try_from(self.row.first_offered_ms).ok().filter(|ms| *ms > 0),
+        }
+    }
+
+    async fn send(&self, outgoing: Outgoing) -> Result<Id, Unshown> {
+        match send_once(&self.bot.api, self.bot.me, outgoing.clone()).await {
+            Err(error) if error.code() == Some(code::ARCHIVED) => {
+                self.bot.api.reopen(self.thread).await?;
+                Ok(send_once(&self.bot.api, self.bot.me, outgoing).await?)
+            }
+            sent => Ok(sent?),
+        }
+    }
+
+    /// A message that can be replied to in this thread: the one that opened it lies
+    /// in the channel above.
+    fn in_thread(&self, message: Id) -> Option<Id> {
+        let forum = self.place.forum.load(std::sync::atomic::Ordering::Relaxed);
+        Some(message).filter(|message| forum || *message != self.thread)
+    }
+
+    fn target(&self) -> Option<Id> {
+        self.row.target_message_id.parse().ok()
+    }
+
+    async fn edit(&self, message: Id, text: &str, components: Option<Value>) -> Result<(), RestError> {
+        let mut body = json!({"content": text, "allowed_mentions": mentions(&[])});
+        if let Some(components) = components {
+            body["components"] = components;
+        }
+        for last in [false, true] {
+            let shown = self.bot.api.edit(self.thread, message, body.clone()).await?;
+            // What is visible is what was stored, or it is not done.
+            if shown.content.trim() == text.trim() {
+                return Ok(());
+            }
+            tracing::warn!(key = self.row.key, last, "Discord shows another text than was sent");
+        }
+        Err(RestError::Unknown("Discord shows another text than was sent".into()))
+    }
+
+    async fn anchor(&self, anchor: &Anchor) -> Result<Id, Unshown> {
+        let mut outgoing = self.outgoing("", render::state_line(anchor));
+        outgoing.reply_to =
+            self.row.reply_to_message_id.parse().ok().and_then(|message| self.in_thread(message));
+        let shown = self.send(outgoing).await?;
+        self.bot.typing.start(&self.bot.api, self.thread);
+        Ok(shown)
+    }
+
+    /// An edit in between is dropped where the anchor takes none.
+    async fn progress(&self, anchor: &Anchor) -> Result<Id, Unshown> {
+        let target = self.target().ok_or_else(|| Unshown::Never("there is no anchor".into()))?;
+        if anchor.state == "waiting" {
+            self.bot.typing.stop(self.thread);
+        } else {
+            self.bot.typing.start(&self.bot.api, self.thread);
+        }
+        match self.edit(target, &render::state_line(anchor), None).await {
+            Ok(()) => Ok(target),
+            Err(error @ RestError::Refused { status: 400..=429, .. }) => {
+                Err(Unshown::Never(error.to_string()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The end of a run: the answer, or why there is none.
+    async fn end(&self, anchor: &Anchor) -> Result<Id, Unshown> {
+        let footer = render::state_line(anchor);
+        let text = match (anchor.state.as_str(), anchor.answer.trim()) {
+            ("answered", "") => "(The answer has no text.)".to_owned(),
+            ("answered", answer) => answer.to_owned(),
+            _ => render::unanswered(anchor),
+        };
+        let long = anchor.ended_ms - anchor.started_ms > LONG_MS;
+        let own_message = self.place.answer == Answer::Post && anchor.state == "answered";
+        let reserved = if own_message { 0 } else { footer.chars().count() + 1 };
+        let split = split(&text, reserved);
+        let mut parts = split.parts;
+        if parts.is_empty() {
+            parts.push("(The answer has no text.)".into());
+        }
+        let first = if own_message { footer } else { format!("{}\n{footer}", parts[0]) };
+        let edited = match self.target() {
+            Some(target) => self.edit(target, &first, None).await.map(|()| target),
+            None => Err(RestError::Refused { status: 404, code: 0, message: "no anchor".into() }),
+        };
+        let rest = match &edited {
+            Ok(_) => usize::from(!own_message),
+            Err(RestError::Refused { .. }) => 0,
+            Err(error) => return Err(error.clone().into()),
+        };
+        if let Err(error) = &edited {
+            tracing::info!(key = self.row.key, %error, "the anchor takes no edit; a new message is sent");
+        }
+        let last = parts.len() - 1;
+        let asked = if rest <= last || long || edited.is_err() {
+            self.asked().await
+        } else {
+            Asked { reply_to: None, author: None }
+        };
+        let mut shown = edited.as_ref().ok().copied();
+        let mut notified = false;
+        for (n, part) in parts.into_iter().enumerate().skip(rest) {
+            let mut outgoing = self.outgoing(&format!("#{n}"), part);
+            outgoing.reply_to = asked.reply_to;
+            // One message of the answer notifies, when the run was long or the
+            // anchor could not be edited.
+            if !notified && (long || edited.is_err() || own_message) {
+                outgoing.notify = asked.author.into_iter().collect();
+                notified = true;
+            }
+            if n == last && let Some(answer) = &split.file {
+                outgoing.file =
+                    Some(File { name: "answer.md".into(), data: answer.clone().into() });
+            }
+            let sent = self.send(outgoing).await?;
+            shown.get_or_insert(sent);
+        }
+        if long && !notified && let Some(author) = asked.author {
+            let time = render::duration(anchor.ended_ms - anchor.started_ms);
+            let word = if anchor.state == "answered" { "The answer is above" } else { "This ended" };
+            let mut outgoing =
+                self.outgoing("#notify", format!("-# <@{author}> {word}, after {time}."));
+            outgoing.reply_to = asked.reply_to;
+            outgoing.notify = vec![author];
+            self.send(outgoing).await?;
+        }
+        shown.ok_or_else(|| Unshown::Later("nothing was shown".into()))
+    }
+
+    /// The input of the run, from what the anchor replies to.
+    async fn asked(&self) -> Asked {
+        let anchor = match self.target() {
+            Some(target) => self.bot.api.message(self.thread, target).await.ok(),
+            None => None,
+        };
+        let replied = anchor.and_then(|anchor| {
+            let message = anchor.message_reference?.message_id?;
+            Some((message, anchor.referenced_message.map(|message| message.author.id)))
+        });
+        match replied {
+            Some((message, author)) => Asked { reply_to: Some(message), author },
+            // The first run of a thread answers the message that opened it.
+            None => {
+                let first = self.bot.api.message(self.place.channel, self.thread).await.ok();
+                let author = first.filter(|first| !first.author.bot).map(|first| first.author.id);
+                Asked { reply_to: None, author }
+            }
+        }
+    }
+
+    async fn card(&self, card: &Card) -> Result<Id, Unshown> {
+        let (text, buttons) = render::card(card);
+        let mut outgoing = self.outgoing("", text);
+        outgoing.components = buttons;
+        self.bot.typing.stop(self.thread);
+        self.send(outgoing).await
+    }
+
+    async fn settle(&self, card: &Card) -> Result<Id, Unshown> {
+        let target = self.target().ok_or_else(|| Unshown::Never("there is no card".into()))?;
+        let (text, buttons) = render::card(card);
+        let edited = match self.edit(target, &text, Some(buttons.clone())).await {
+            Err(error) if error.code() == Some(code::ARCHIVED) => {
+                self.bot.api.reopen(self.thread).await?;
+                self.edit(target, &text, Some(buttons)).await
+            }
+            edited => edited,
+        };
+        match edited {
+            Ok(()) => Ok(target),
+            Err(error @ RestError::Refused { status: 400 | 404, .. }) => {
+                Err(Unshown::Never(error.to_string()))
+            }
+            Err(error) if error.code() == Some(code::OLD_EDITS) => {
+                // An old card that cannot be edited: its buttons are answered, and
+                // what was decided is said.
+                self.send(self.outgoing("", text)).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn note(&self, note: &Note) -> Result<Id, Unshown> {
+        let split = split(&note.text, 0);
+        let last = split.parts.len().saturating_sub(1);
+        let mut shown = None;
+        for (n, part) in split.parts.into_iter().enumerate() {
+            let mut outgoing = self.outgoing(&format!("#{n}"), part);
+            outgoing.reply_to = self
+                .row
+                .reply_to_message_id
+                .parse()
+                .ok()
+                .and_then(|message| self.in_thread(message));
+            if n == last && let Some(text) = &split.file {
+                outgoing.file = Some(File { name: "note.md".into(), data: text.clone().into() });
+            }
+            shown = Some(self.send(outgoing).await?);
+        }
+        shown.ok_or_else(|| Unshown::Never("it has no text".into()))
+    }
+}

@@ -1,0 +1,481 @@
+//! Messages to inputs.
+//!
+//! A message is done when the harness's ledger has its id, whatever can be seen in
+//! Discord. So a message may come here any number of times: live, by a sweep, twice
+//! by a fault of the wire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mooring_crds::{RespondTo, WhenBusy};
+use mooring_wire::harness as wire;
+use reqwest::Method;
+
+use crate::attachment;
+use crate::bot::{Bot, Queued};
+use crate::harness::HarnessError;
+use crate::id::Id;
+use crate::payload::Message;
+use crate::render::one_line;
+use crate::send::{Outgoing, send_once};
+use crate::workspace::Place;
+
+/// Characters from which a message may be the piece of a split paste.
+const PIECE: usize = 1_900;
+/// Milliseconds between two pieces.
+const PIECES_WITHIN_MS: u64 = 1_000;
+/// Characters of a thread's name.
+const NAME: usize = 90;
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+
+/// Put on a message while the harness is away.
+const WAKING: &str = "⏳";
+/// Put on a message that the running run takes up.
+const STEERS: &str = "↪️";
+/// Put on a message that waits for the running run.
+const QUEUED: &str = "📥";
+/// Put on a message of somebody who is no member.
+const NO_MEMBER: &str = "🔒";
+/// Put on a message that was refused because a run goes on.
+const BUSY: &str = "✋";
+/// Put on a message that could not be read.
+const UNREADABLE: &str = "⚠️";
+
+/// Whether the last message may be followed by a further piece.
+pub fn may_go_on(group: &[Message]) -> bool {
+    group.last().is_some_and(|last| last.is_said() && last.content.chars().count() >= PIECE)
+}
+
+/// Whether `next` is a further piece of the group.
+pub fn joins(group: &[Message], next: &Message) -> bool {
+    may_go_on(group)
+        && next.is_said()
+        && group.last().is_some_and(|last| {
+            last.author.id == next.author.id
+                && next.id > last.id
+                && next.id.made_ms() - last.id.made_ms() <= PIECES_WITHIN_MS
+        })
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Nobody's input.
+    Ignore,
+    /// An input of its thread.
+    Input,
+    /// It opens a thread and is its first input.
+    Open,
+}
+
+/// Decides what a message is.
+pub fn route(message: &Message, me: Id, respond_to: RespondTo, in_thread: bool, talks: bool) -> Route {
+    if !message.is_said() {
+        return Route::Ignore;
+    }
+    let addressed = respond_to == RespondTo::All || message.mentions(me);
+    match (in_thread, talks || addressed) {
+        (true, true) => Route::Input,
+        (false, _) if addressed => Route::Open,
+        _ => Route::Ignore,
+    }
+}
+
+/// A message that came live, with the further pieces of its paste.
+pub async fn live(bot: &Arc<Bot>, channel: Id, group: Vec<Message>) {
+    if let Some(place) = bot.place_of(channel).await {
+        take(bot, &place, channel, group).await;
+    }
+}
+
+/// A message whose payload could not be read: it is asked for.
+pub async fn unread(bot: &Arc<Bot>, channel: Id, message: Id) {
+    let Some(place) = bot.place_of(channel).await else { return };
+    if let Some(message) = read_again(bot, channel, message).await {
+        take(bot, &place, channel, vec![message]).await;
+    }
+}
+
+/// Asks for one message that could not be read; what cannot be read then either is
+/// marked for people.
+pub async fn read_again(bot: &Bot, channel: Id, message: Id) -> Option<Message> {
+    bot.health.count("unreadable_payloads_total", 1);
+    match bot.api.message(channel, message).await {
+        Ok(message) => Some(message),
+        // Deleted meanwhile.
+        Err(error) if error.status() == Some(404) => None,
+        Err(error) => {
+            tracing::error!(%channel, %message, %error, "a message cannot be read");
+            bot.health.count("unreadable_messages_total", 1);
+            let _ = bot.api.react(channel, message, UNREADABLE, Method::PUT).await;
+            None
+        }
+    }
+}
+
+/// Takes a message to its harness. Returns when it is ledgered or is nobody's
+/// input; while the harness is away it waits, and the message in Discord is the
+/// queue.
+pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Message>) {
+    let Some(first) = group.first() else { return };
+    let in_thread = channel != place.channel;
+    let talks = bot.threads.conversation(channel).is_some();
+    let thread = match route(first, bot.me, place.respond_to, in_thread, talks) {
+        Route::Ignore => return,
+        Route::Input => channel,
+        Route::Open => first.id,
+    };
+    let Some(roles) = roles(bot, place, first).await else { return };
+    let mut text = String::new();
+    let mut left_out = Vec::new();
+    let mut parts = Vec::new();
+    for message in &group {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&message.text_without(bot.me));
+        let fetched = attachment::fetch(
+            &bot.api,
+            &message.attachments,
+            place.attachment_bytes,
+            place.attachment_count,
+        )
+        .await;
+        parts.extend(fetched.parts);
+        left_out.extend(fetched.left_out);
+    }
+    if !text.is_empty() {
+        parts.insert(0, wire::Part { part: Some(wire::part::Part::Text(text.clone())) });
+    }
+    if parts.is_empty() && left_out.is_empty() {
+        return; // a sticker, or a bare mention
+    }
+    if thread == first.id && channel == place.channel {
+        let name = Some(one_line(&text, NAME)).filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| "conversation".into());
+        if !open(bot, place, first, &name).await {
+            return;
+        }
+    }
+    if !left_out.is_empty() {
+        say_left_out(bot, thread, first, &left_out).await;
+    }
+    if parts.is_empty() {
+        return;
+    }
+    let author = wire::Author {
+        discord_user_id: first.author.id.to_string(),
+        discord_role_ids: roles.iter().map(Id::to_string).collect(),
+        display_name: first.author.shown().to_owned(),
+    };
+    // Only a thread that the harness does not know gets a cursor here: it begins
+    // just before its first input. Known ones move with the sweeps, which read all.
+    let previous = if bot.threads.conversation(thread).is_some() {
+        String::new()
+    } else {
+        first.id.before().to_string()
+    };
+    let request = wire::SubmitRequest {
+        thread: Some(wire::Thread {
+            thread_id: thread.to_string(),
+            channel_id: place.channel.to_string(),
+            message_id: first.id.to_string(),
+            also_message_ids: group[1..].iter().map(|message| message.id.to_string()).collect(),
+            previous_message_id: previous,
+            name: one_line(&text, NAME),
+        }),
+        request_id: first.id.to_string(),
+        content: parts,
+        when_busy: when_busy(place.when_busy).into(),
+        author: Some(author.clone()),
+        ..wire::SubmitRequest::default()
+    };
+    let response = submit(bot, place, channel, first.id, request).await;
+    admitted(bot, place, channel, thread, first, author, response).await;
+}
+
+fn when_busy(setting: WhenBusy) -> wire::WhenBusy {
+    match setting {
+        WhenBusy::Steer => wire::WhenBusy::Steer,
+        WhenBusy::Queue => wire::WhenBusy::FollowUp,
+        WhenBusy::Reject => wire::WhenBusy::Reject,
+    }
+}
+
+/// Submits until the harness has it or says no.
+pub async fn submit(
+    bot: &Bot,
+    place: &Place,
+    channel: Id,
+    message: Id,
+    request: wire::SubmitRequest,
+) -> Result<wire::SubmitResponse, HarnessError> {
+    let mut pause = Duration::from_millis(100);
+    let mut marked = false;
+    loop {
+        match place.harness.submit(request.clone()).await {
+            Err(HarnessError::Away(why)) => {
+                tracing::warn!(workspace = place.name, %message, why, "the message waits for its harness");
+                if !marked {
+                    marked = bot.api.react(channel, message, WAKING, Method::PUT).await.is_ok();
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            answer => {
+                if marked {
+                    let _ = bot.api.react(channel, message, WAKING, Method::DELETE).await;
+                }
+                return answer;
+            }
+        }
+    }
+}
+
+async fn admitted(
+    bot: &Arc<Bot>,
+    place: &Arc<Place>,
+    channel: Id,
+    thread: Id,
+    message: &Message,
+    author: wire::Author,
+    response: Result<wire::SubmitResponse, HarnessError>,
+) {
+    match response {
+        Ok(done) => {
+            bot.threads.talks(thread, place.channel, done.conversation);
+            if done.repeated {
+                return;
+            }
+            let busy = bot.typing.is_on(thread);
+            bot.health.count("inputs_total", 1);
+            if done.state == "queued" || done.state == "placed" {
+                bot.typing.start(&bot.api, thread);
+            }
+            if done.state == "queued" {
+                bot.queued(message.id, Queued {
+                    submission: done.submission,
+                    conversation: done.conversation,
+                    author,
+                });
+                if busy {
+                    let sign = if place.when_busy == WhenBusy::Steer { STEERS } else { QUEUED };
+                    let _ = bot.api.react(channel, message.id, sign, Method::PUT).await;
+                }
+            }
+        }
+        Err(error) if error.is_forbidden() => {
+            // Told once a day, so that a stranger cannot make the bot talk.
+            if bot.tells_stranger(message.author.id) {
+                let _ = bot.api.react(channel, message.id, NO_MEMBER, Method::PUT).await;
+            }
+        }
+        Err(HarnessError::Refused { code, .. }) if code == "busy" => {
+            let _ = bot.api.react(channel, message.id, BUSY, Method::PUT).await;
+        }
+        Err(error) => {
+            tracing::error!(workspace = place.name, message = %message.id, %error, "refused by the harness");
+            let text = format!("-# This could not be taken: {}", one_line(&error.to_string(), 500));
+            say(bot, thread, message, "refused", text).await;
+        }
+    }
+}
+
+/// Opens the thread of a message. `false`: the message is gone, or it cannot be.
+async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> bool {
+    if bot.threads.conversation(message.id).is_some() {
+        return true;
+    }
+    let mut pause = Duration::from_millis(250);
+    loop {
+        match bot.api.open_thread(place.channel, message.id, name).await {
+            Ok(_) => return true,
+            Err(error @ crate::rest::RestError::Refused { .. }) => {
+                tracing::error!(workspace = place.name, message = %message.id, %error, "no thread could be opened");
+                bot.recheck(place);
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(workspace = place.name, %error, "a thread waits for Discord");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+async fn say_left_out(bot: &Bot, thread: Id, message: &Message, left_out: &[String]) {
+    let list: String = left_out.iter().map(|line| format!("\n-# • {line}")).collect();
+    let text = crate::render::cut(&format!("-# Not taken:{list}"), crate::split::LIMIT);
+    say(bot, thread, message, "attachments", text).await;
+}
+
+/// A word of the bot's own about a message.
+async fn say(bot: &Bot, thread: Id, message: &Message, about: &str, text: String) {
+    let outgoing = Outgoing {
+        channel: thread,
+        text,
+        reply_to: Some(message.id).filter(|id| *id != thread),
+        components: serde_json::Value::Null,
+        notify: vec![],
+        file: None,
+        key: format!("{about}-{}", message.id),
+        // The same message may come here again by a sweep.
+        sent_since_ms: Some(message.id.made_ms()),
+    };
+    if let Err(error) = send_once(&bot.api, bot.me, outgoing).await {
+        tracing::warn!(%thread, %error, "could not be said");
+    }
+}
+
+/// The author's roles; `None` for one who is no member of the guild.
+async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
+    if let Some(member) = &message.member {
+        return Some(member.roles.clone());
+    }
+    // History has no member.
+    let mut pause = Duration::from_millis(250);
+    loop {
+        match bot.members.roles(&bot.api, place.guild, message.author.id).await {
+            Ok(roles) => return roles,
+            Err(error) => {
+                tracing::warn!(workspace = place.name, %error, "the author's roles are not known yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// A message's text was changed: a queued input is changed with it.
+pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
+    let Some(place) = bot.place_of(channel).await else { return };
+    let Some(edited) = message.edited_timestamp.clone() else { return };
+    let thread = if channel == place.channel { message.id } else { channel };
+    let Some(conversation) = bot.threads.conversation(thread) else { return };
+    let own = message.id.to_string();
+    let request_id = format!("{own}@{edited}");
+    let request = wire::ViewRequest { conversation, entries: 1, ..wire::ViewRequest::default() };
+    let Ok(view) = place.harness.view(request).await else { return };
+    let Some(queued) = view.inbox.iter().find(|submission| {
+        submission.state == "queued"
+            && (submission.request_id == own || submission.request_id.starts_with(&format!("{own}@")))
+    }) else {
+        return;
+    };
+    if queued.request_id == request_id {
+        return; // the same edit once more: a link got its preview
+    }
+    let Some(roles) = roles(bot, &place, &message).await else { return };
+    let author = wire::Author {
+        discord_user_id: message.author.id.to_string(),
+        discord_role_ids: roles.iter().map(Id::to_string).collect(),
+        display_name: message.author.shown().to_owned(),
+    };
+    let withdraw =
+        wire::WithdrawRequest { submission: queued.id, author: Some(author.clone()) };
+    match place.harness.withdraw(withdraw).await {
+        // Placed meanwhile: the run has it as it was.
+        Ok(answer) if answer.submission.as_ref().is_none_or(|s| s.state == "placed") => return,
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(message = %message.id, %error, "an edited input could not be withdrawn");
+            return;
+        }
+    }
+    let text = message.text_without(bot.me);
+    let request = wire::SubmitRequest {
+        thread: Some(wire::Thread {
+            thread_id: thread.to_string(),
+            channel_id: place.channel.to_string(),
+            message_id: own,
+            ..wire::Thread::default()
+        }),
+        request_id,
+        content: vec![wire::Part { part: Some(wire::part::Part::Text(text)) }],
+        when_busy: when_busy(place.when_busy).into(),
+        author: Some(author.clone()),
+        ..wire::SubmitRequest::default()
+    };
+    let response = submit(bot, &place, channel, message.id, request).await;
+    admitted(bot, &place, channel, thread, &message, author, response).await;
+}
+
+/// A message was deleted: its queued input is withdrawn.
+pub async fn deleted(bot: &Arc<Bot>, channel: Id, message: Id) {
+    let Some(place) = bot.place_of(channel).await else { return };
+    let Some(queued) = bot.take_queued(message) else { return };
+    let request =
+        wire::WithdrawRequest { submission: queued.submission, author: Some(queued.author) };
+    if let Err(error) = place.harness.withdraw(request).await {
+        tracing::warn!(%message, %error, "a deleted input could not be withdrawn");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    const ME: Id = Id(99);
+
+    fn said(id: u64, author: u64, content: &str) -> Message {
+        serde_json::from_value(json!({
+            "id": id.to_string(), "channel_id": "1", "content": content,
+            "author": {"id": author.to_string(), "username": "ada"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_a_message_is_depends_on_where_it_is_and_whom_it_addresses() {
+        use RespondTo::{All, Mentions};
+        for (content, respond_to, in_thread, talks, expected) in [
+            ("hello", Mentions, false, false, Route::Ignore),
+            ("<@99> hello", Mentions, false, false, Route::Open),
+            ("<@!99> hello", Mentions, false, false, Route::Open),
+            ("hello", All, false, false, Route::Open),
+            ("hello", Mentions, true, true, Route::Input),
+            ("hello", Mentions, true, false, Route::Ignore),
+            ("<@99> hello", Mentions, true, false, Route::Input),
+            ("hello", All, true, false, Route::Input),
+        ] {
+            let got = route(&said(5, 1, content), ME, respond_to, in_thread, talks);
+            assert_eq!(got, expected, "{content} {respond_to:?} {in_thread} {talks}");
+        }
+    }
+
+    #[test]
+    fn f53_bots_webhooks_and_reply_pings_are_no_inputs() {
+        let mut bot = said(5, 1, "<@99> hi");
+        bot.author.bot = true;
+        let mut webhook = said(5, 1, "<@99> hi");
+        webhook.webhook_id = Some(Id(7));
+        let mut system = said(5, 1, "<@99> hi");
+        system.kind = 21;
+        for message in [bot, webhook, system] {
+            assert_eq!(route(&message, ME, RespondTo::All, true, true), Route::Ignore);
+        }
+        // A reply pings its author without naming them in the text.
+        let mut reply = said(5, 1, "thanks");
+        reply.kind = 19;
+        assert_eq!(route(&reply, ME, RespondTo::Mentions, false, false), Route::Ignore);
+    }
+
+    #[test]
+    fn f13_a_near_full_message_is_joined_with_the_next_of_its_author_within_a_second() {
+        let at = |ms: u64| ms << 22;
+        let long = "x".repeat(1_950);
+        let first = said(at(10_000), 1, &long);
+        for (next, expected) in [
+            (said(at(10_900), 1, "rest"), true),
+            (said(at(11_001), 1, "rest"), false),
+            (said(at(10_100), 2, "rest"), false),
+            (said(at(9_000), 1, "rest"), false),
+        ] {
+            assert_eq!(joins(std::slice::from_ref(&first), &next), expected, "{}", next.id);
+        }
+        assert!(!joins(&[said(at(10_000), 1, "short")], &said(at(10_100), 1, "rest")));
+    }
+}

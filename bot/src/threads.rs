@@ -1,0 +1,82 @@
+//! Which channel is whose: threads to their parents, conversations to threads.
+//! Kept in memory only; what is not known is asked for.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use mooring_wire::harness::threads_response::Row;
+
+use crate::id::Id;
+use crate::payload::Channel;
+
+/// Channels that are remembered before those of nobody are forgotten.
+const REMEMBERED: usize = 50_000;
+
+/// A channel or thread as the bot knows it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The channel it is in; its own id for a channel that is no thread.
+    parent: Id,
+    /// 0: none that is known.
+    conversation: i64,
+    /// Whether it lies in a workspace's channel.
+    ours: bool,
+}
+
+/// The table.
+#[derive(Default)]
+pub struct Threads {
+    known: Mutex<HashMap<Id, Known>>,
+}
+
+impl Threads {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over what Discord says of a channel or thread.
+    pub fn learn(&self, channel: &Channel, ours: bool) {
+        let parent = match channel.parent_id {
+            Some(parent) if channel.is_thread() => parent,
+            // A channel's parent is a category, which is nothing to us.
+            _ => channel.id,
+        };
+        let mut known = self.lock();
+        if known.len() >= REMEMBERED {
+            known.retain(|_, known| known.ours);
+        }
+        let entry = known.entry(channel.id).or_default();
+        entry.parent = parent;
+        entry.ours = ours;
+    }
+
+    /// Takes over the harness's rows.
+    pub fn learn_rows(&self, rows: &[Row]) {
+        let mut known = self.lock();
+        for row in rows {
+            if let (Ok(thread), Ok(parent)) = (row.thread_id.parse(), row.channel_id.parse()) {
+                known.insert(thread, Known { parent, conversation: row.conversation, ours: true });
+            }
+        }
+    }
+
+    /// A thread has this conversation now.
+    pub fn talks(&self, thread: Id, parent: Id, conversation: i64) {
+        self.lock().insert(thread, Known { parent, conversation, ours: true });
+    }
+
+    /// The parent of a channel or thread; `None`: not known.
+    pub fn parent(&self, channel: Id) -> Option<Id> {
+        self.lock().get(&channel).map(|known| known.parent)
+    }
+
+    /// The thread's conversation, where it has one.
+    pub fn conversation(&self, thread: Id) -> Option<i64> {
+        self.lock().get(&thread).map(|known| known.conversation).filter(|id| *id != 0)
+    }
+
+    /// It is gone.
+    pub fn forget(&self, channel: Id) {
+        self.lock().remove(&channel);
+    }
+}
