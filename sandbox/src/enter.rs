@@ -54,7 +54,11 @@ impl Grade {
 #[derive(Debug)]
 pub(crate) enum Listener {
     Unix(UnixListener),
-    Tls(std::net::TcpListener, PathBuf, String),
+    Tls {
+        listener: std::net::TcpListener,
+        credentials: std::sync::Arc<mooring_wire::tls::Credentials>,
+        harness: String,
+    },
 }
 
 /// The daemon's side of the sandbox, ready to serve.
@@ -180,7 +184,12 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
         )))?;
     let lock = lock(&state)?;
     let prepared = Prepared {
-        listener: Listener::Tls(listener, certificates.clone(), options.harness),
+        listener: Listener::Tls {
+            listener,
+            // Read here, so that a fault in them is the first thing said.
+            credentials: mooring_wire::tls::Credentials::load(&certificates)?,
+            harness: options.harness,
+        },
         lock,
         records: open_folder(&state.join("records"))?,
         output: open_folder(&state.join("output"))?,

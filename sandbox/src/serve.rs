@@ -87,7 +87,16 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
                 .map_err(SandboxError::setup("socket"))?;
             server.serve_with_incoming(incoming).await?;
         }
-        Listener::Tls(..) => {}
+        Listener::Tls {
+            listener,
+            credentials,
+            harness,
+        } => {
+            let listener = tokio::net::TcpListener::from_std(listener)
+                .map_err(SandboxError::setup("socket"))?;
+            let incoming = mooring_wire::tls::incoming(listener, credentials, &[harness])?;
+            server.serve_with_incoming(incoming).await?;
+        }
     }
     Ok(())
 }

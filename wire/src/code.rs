@@ -60,7 +60,9 @@ impl Code {
 /// A status with `code` and a text for people.
 pub fn status(code: Code, text: impl Into<String>) -> Status {
     let mut status = Status::new(code.grpc(), text.into());
-    status.metadata_mut().insert(CODE, MetadataValue::from_static(code.word()));
+    status
+        .metadata_mut()
+        .insert(CODE, MetadataValue::from_static(code.word()));
     status
 }
 

@@ -1,9 +1,11 @@
 //! The protobuf contracts of Mooring, [`sandbox`] and [`harness`], and how
-//! they travel: over Unix sockets ([`uds`]) under `mooring dev`.
+//! they travel: over Unix sockets ([`uds`]) under
+//! `mooring dev`, over mutual TLS ([`tls`]) in a cluster.
 
 pub mod code;
 mod error;
 pub mod shown;
+pub mod tls;
 pub mod uds;
 
 pub use error::WireError;

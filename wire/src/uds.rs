@@ -73,9 +73,9 @@ pub fn incoming_from(
 ) -> std::io::Result<impl Stream<Item = std::io::Result<UnixStream>>> {
     let listener = UnixListener::from_std(listener)?;
     Ok(UnixListenerStream::new(listener).filter(move |stream| {
-        stream
-            .as_ref()
-            .map_or(true, |stream| stream.peer_cred().is_ok_and(|peer| peer.uid() == uid))
+        stream.as_ref().map_or(true, |stream| {
+            stream.peer_cred().is_ok_and(|peer| peer.uid() == uid)
+        })
     }))
 }
 

@@ -144,7 +144,7 @@ impl Sandbox {
     pub async fn client(&self) -> SandboxClient<Channel> {
         let since = Instant::now();
         loop {
-            if let Ok(channel) = mooring_wire::uds::connect(&self.socket).await {
+            if let Some(channel) = self.connect().await {
                 let mut client = SandboxClient::new(channel).max_decoding_message_size(64 << 20);
                 if client.status(StatusRequest {}).await.is_ok() {
                     return client;
@@ -153,6 +153,30 @@ impl Sandbox {
             assert!(since.elapsed() < PATIENCE, "the daemon does not answer");
             tokio::task::yield_now().await;
         }
+    }
+
+    async fn connect(&self) -> Option<Channel> {
+        if self.user == As::Caller {
+            return mooring_wire::uds::connect(&self.socket).await.ok();
+        }
+        // Whose a connection is, the kernel notes when it is made: so it is made
+        // by a thread that has become the user.
+        let socket = self.socket.clone();
+        let connected = std::thread::spawn(move || {
+            let user = rustix::process::Uid::from_raw(USER);
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            std::os::unix::net::UnixStream::connect(socket)
+        });
+        let stream = connected.join().unwrap().ok()?;
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = Some(tokio::net::UnixStream::from_std(stream).unwrap());
+        tonic::transport::Endpoint::from_static("http://sandbox.invalid")
+            .connect_with_connector(tower::service_fn(move |_| {
+                let stream = stream.take().map(hyper_util::rt::TokioIo::new);
+                async move { stream.ok_or_else(|| std::io::Error::other("connected before")) }
+            }))
+            .await
+            .ok()
     }
 
     pub async fn status(&self) -> StatusResponse {
