@@ -120,18 +120,12 @@ impl Project {
             .unwrap()
     }
 
-    /// The arguments that name the Workspace file, where there is one.
-    fn workspace_arguments(&self) -> Vec<&'static str> {
-        match self.folder.join("workspace.yaml").exists() {
-            true => vec!["--workspace", "workspace.yaml"],
-            false => Vec::new(),
-        }
-    }
-
-    /// Starts what is not running.
+    /// Starts what is not running: a terminal that is at its end at once.
     pub fn start(&self) {
-        let mut arguments = vec!["status", "--start"];
-        arguments.extend(self.workspace_arguments());
+        let mut arguments = vec!["dev"];
+        if self.folder.join("workspace.yaml").exists() {
+            arguments.push("workspace.yaml");
+        }
         let output = self.mooring(&arguments);
         assert!(output.status.success(), "{}", told(&output));
     }

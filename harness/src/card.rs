@@ -1,7 +1,7 @@
 //! The approval card: what a person reads before they say yes.
 
 use mooring_durable::{gate::Approval, tool::Call};
-use mooring_policy::{Decision, escape_for_display};
+use mooring_policy::{Decision, GrantRule, escape_for_display};
 use serde::{Deserialize, Serialize};
 
 use crate::tools::text;
@@ -28,8 +28,10 @@ pub struct Card {
     pub grade: String,
     /// Whether who asked may also approve.
     pub requester_may_approve: bool,
-    /// A rule that "always" would store, in words; empty where none is offered.
-    pub grant: String,
+    /// Exactly what a wider scope than this call would store.
+    pub grant: Option<GrantRule>,
+    /// Why nothing wider is offered.
+    pub no_grant: String,
 }
 
 /// Characters of a card's detail; beyond it says how many more there are.
@@ -62,14 +64,18 @@ impl Card {
             facts: decision
                 .facts
                 .iter()
-                .map(|fact| escape_for_display(&fact.to_string()))
+                .map(|fact| {
+                    let text = escape_for_display(&fact.text);
+                    format!("{}: {text} ({} by {})", fact.kind, fact.verdict, fact.rule)
+                })
                 .collect(),
             rule: decision.rule.to_string(),
             reason: decision.reason.clone(),
             policy_digest: digest.to_owned(),
             grade: grade.to_owned(),
             requester_may_approve: false,
-            grant: String::new(),
+            grant: None,
+            no_grant: String::new(),
         }
     }
 

@@ -112,16 +112,13 @@ impl PolicyGate {
                 },
             );
         }
-        for path in facts.content_paths().take(MAX_PATHS) {
-            let canonical = known
-                .paths
-                .get(path)
-                .map_or(path, |found| &found.canonical)
-                .to_owned();
-            if let Ok(stat) = client.stat(StatRequest { path: canonical }).await {
-                known
-                    .contents
-                    .insert(path.to_owned(), stat.into_inner().sha256);
+        for file in facts.runs().take(MAX_PATHS) {
+            let Ok(found) = client.resolve(ResolveRequest { path: file.to_owned() }).await else {
+                continue;
+            };
+            let path = found.into_inner().canonical;
+            if let Ok(stat) = client.stat(StatRequest { path }).await {
+                known.contents.insert(file.to_owned(), stat.into_inner().sha256);
             }
         }
         known
@@ -234,8 +231,9 @@ impl PolicyGate {
             .unwrap_or_default();
         let mut card = Card::of(call, decision, workspace.rules.digest(), &grade);
         card.requester_may_approve = workspace.spec.approvals.requester_may_approve;
-        if let Ok(grant) = propose_grant(&workspace.rules, facts, decision, known) {
-            card.grant = grant.to_string();
+        match propose_grant(&workspace.rules, facts, decision, known) {
+            Ok(rule) => card.grant = Some(rule),
+            Err(why) => card.no_grant = why,
         }
         let expires_at = workspace
             .approval_timeout()

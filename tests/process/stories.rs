@@ -29,8 +29,8 @@ fn a_risky_step_waits_with_exit_status_3_and_runs_once_when_approved() {
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     assert!(project.path("build").exists());
     let listed = project.mooring(&["approvals", "--output", "json"]);
-    let approvals: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-    let id = approvals[0]["id"]
+    let approval: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let id = approval["id"]
         .as_str()
         .expect(&told(&listed))
         .to_owned();

@@ -5,7 +5,6 @@ use mooring_durable::{
     gate::{Approval, ApprovalState, Decision},
     id::{ConversationId, Millis},
 };
-use mooring_policy::GrantRule;
 use mooring_wire::{
     code::{Code, status},
     harness as wire,
@@ -15,6 +14,7 @@ use tonic::Status;
 use super::{Service, session, storage};
 use crate::{
     books::grant_statement,
+    card::Card,
     members::{Act, Actor, may, may_decide},
     record::{
         audit,
@@ -81,7 +81,11 @@ impl Service {
             request.approve && matches!(scope, wire::Scope::Conversation | wire::Scope::Workspace);
         let mut extra = Vec::new();
         if wider {
-            let rule = self.rule_for(&approval).await?;
+            let card = Card::read(&approval);
+            let rule = card.grant.ok_or_else(|| {
+                let text = format!("this can be approved only once: {}", card.no_grant);
+                status(Code::Invalid, text)
+            })?;
             let until = (scope == wire::Scope::Workspace).then(|| match request.until_ms {
                 0 => Millis(at.0 + WORKSPACE_GRANT_MS),
                 given => Millis(given),
@@ -120,24 +124,6 @@ impl Service {
         Ok(wire::DecideResponse {
             first,
             approval: Some(convert.approval(&approval)),
-        })
-    }
-
-    /// The rule that a wider scope would store: exactly what this call is.
-    async fn rule_for(&self, approval: &Approval) -> Result<GrantRule, Status> {
-        let call = self
-            .engine
-            .call(approval.call)
-            .await
-            .map_err(session)?
-            .ok_or_else(|| status(Code::NotFound, "the call is gone"))?;
-        let workspace = self.source.current();
-        let (facts, decision, known) = self.gate.consider(&workspace, &call).await;
-        mooring_policy::propose_grant(&workspace.rules, &facts, &decision, &known).map_err(|why| {
-            status(
-                Code::Invalid,
-                format!("this can be approved only once: {why}"),
-            )
         })
     }
 
@@ -250,7 +236,7 @@ fn shown(grant: &Grant) -> wire::Grant {
         id: grant.id,
         conversation: grant.conversation.map_or(0, |c| c.0),
         tool: grant.tool.clone(),
-        rule: grant.rule.to_string(),
+        rule: covered(&grant.rule),
         asked_by_rule: grant.asked_by.clone(),
         given_by: grant.given_by.clone(),
         given_ms: grant.given_at.0,
@@ -258,6 +244,12 @@ fn shown(grant: &Grant) -> wire::Grant {
         revoked_ms: grant.revoked_at.map_or(0, |at| at.0),
         revoked_by: grant.revoked_by.clone().unwrap_or_default(),
     }
+}
+
+/// What a grant covers, in words.
+fn covered(rule: &mooring_policy::GrantRule) -> String {
+    let facts: Vec<&str> = rule.facts.iter().map(|fact| fact.text.as_str()).collect();
+    mooring_policy::escape_for_display(&facts.join("; "))
 }
 
 #[cfg(test)]

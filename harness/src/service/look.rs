@@ -1,6 +1,6 @@
 //! Views of what is committed.
 
-use mooring_durable::id::{ConversationId, EntryId};
+use mooring_durable::id::{ConversationId, EntryId, TaskId};
 use mooring_wire::{
     code::{Code, status},
     harness as wire,
@@ -80,18 +80,7 @@ impl Service {
     ) -> Result<wire::EntriesResponse, Status> {
         let conversation = ConversationId(request.conversation);
         if request.request != 0 {
-            let id = mooring_durable::id::TaskId(request.request);
-            let rebuilt = self
-                .engine
-                .request(id)
-                .await
-                .map_err(session)?
-                .ok_or_else(|| status(Code::NotFound, format!("there is no request {id}")))?;
-            return Ok(wire::EntriesResponse {
-                request_json: rebuilt.json,
-                request_note: rebuilt.note,
-                ..wire::EntriesResponse::default()
-            });
+            return self.request(conversation, TaskId(request.request)).await;
         }
         let limit = page(request.limit);
         let before = (request.before != 0).then_some(EntryId(request.before));
@@ -108,6 +97,34 @@ impl Service {
         Ok(wire::EntriesResponse {
             entries: found.iter().map(convert::entry).collect(),
             more,
+            ..wire::EntriesResponse::default()
+        })
+    }
+
+    /// The exact request of the last attempt of a generation.
+    async fn request(
+        &self,
+        conversation: ConversationId,
+        generation: TaskId,
+    ) -> Result<wire::EntriesResponse, Status> {
+        let mut last = None;
+        for number in 1.. {
+            match self.engine.attempt(generation, number).await.map_err(session)? {
+                Some(attempt) => last = Some(attempt),
+                None => break,
+            }
+        }
+        let attempt = last.ok_or_else(|| {
+            status(Code::NotFound, format!("there is no request {generation}"))
+        })?;
+        let rebuilt = self.engine.rebuild(conversation, &attempt).await.map_err(session)?;
+        Ok(wire::EntriesResponse {
+            request_json: serde_json::to_string(&rebuilt.request)
+                .map_err(|error| status(Code::Corrupt, error.to_string()))?,
+            request_note: match rebuilt.exact {
+                true => String::new(),
+                false => format!("not as it was sent: it was made by {}", attempt.adapter),
+            },
             ..wire::EntriesResponse::default()
         })
     }
