@@ -38,36 +38,30 @@ impl Timers {
 
 /// Wakes conversations as time passes.
 pub(crate) async fn run(session: Arc<Session>) {
-    let mut seen = 0;
-    loop {
-        match next(&session, seen).await {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::warn!(%error, "timers stop");
-                return;
-            }
-        }
-        let due = session.timers.next.load(Ordering::Acquire);
-        tokio::select! {
-            () = session.closing.cancelled() => return,
-            () = session.timers.sooner.notified() => continue,
-            () = session.clock.until(Millis(due)), if due < i64::MAX => {}
-        }
-        let now = session.now().0;
-        if let Err(error) = session.sweep(open_work::DUE, &[1, now], Poke::Due).await {
-            tracing::warn!(%error, "timers stop");
-            return;
-        }
-        seen = now;
+    if let Err(error) = wake(&session).await {
+        tracing::warn!(%error, "timers stop");
     }
 }
 
-/// Finds the next time after `seen`.
-async fn next(session: &Session, seen: i64) -> Result<(), SessionError> {
-    let found = session.reader.number(open_work::NEXT_WAKE, &[seen]).await?;
-    session
-        .timers
-        .next
-        .store(found.unwrap_or(i64::MAX), Ordering::Release);
-    Ok(())
+async fn wake(session: &Arc<Session>) -> Result<(), SessionError> {
+    let next = &session.timers.next;
+    let mut seen = 0;
+    loop {
+        let found = session.reader.number(open_work::NEXT_WAKE, &[seen]).await?;
+        next.fetch_min(found.unwrap_or(i64::MAX), Ordering::AcqRel);
+        loop {
+            let due = next.load(Ordering::Acquire);
+            tokio::select! {
+                () = session.closing.cancelled() => return Ok(()),
+                // Something is due sooner than what was waited for.
+                () = session.timers.sooner.notified() => {}
+                () = session.clock.until(Millis(due)), if due < i64::MAX => break,
+            }
+        }
+        // What is noted from here on may be older than this sweep, and is not lost.
+        next.store(i64::MAX, Ordering::Release);
+        let now = session.now().0;
+        session.sweep(open_work::DUE, &[1, now], Poke::Due).await?;
+        seen = now;
+    }
 }

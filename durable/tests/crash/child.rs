@@ -1,0 +1,511 @@
+//! The scripted run: five tools, one of which has an execution that outlives the
+//! process, an approval, a steer, a follow-up; and beside it whatever makes the other
+//! commits. Started again in the same folder, it goes on where it stopped.
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use mooring_durable::{
+    Approvals, Component, Durability, Engine, Options,
+    clock::Clock,
+    gate::{ApprovalState, Question, Verdict},
+    id::{ConversationId, Millis, SubmissionId, TaskId},
+    ledger::{Bind, Change, RunOutcome, Statement},
+    message::{Message, Part},
+    model::ModelError,
+    submission::{AbortScope, WhenBusy},
+    tool::{Replay, Start, ToolFailure},
+    write::{Write as EngineWrite, WriteBody},
+};
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+/// The exit status when the session failed.
+pub const SESSION_FAILED: i32 = 9;
+
+/// A clock that is always there already.
+struct Leaping(AtomicI64);
+
+#[async_trait]
+impl Clock for Leaping {
+    fn now(&self) -> Millis {
+        Millis(self.0.load(Ordering::SeqCst))
+    }
+    async fn until(&self, deadline: Millis) {
+        // Others have their turn first, as they would while time passes.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        self.0.fetch_max(deadline.0, Ordering::SeqCst);
+    }
+}
+
+fn effect(folder: &Path, line: &str) {
+    let mut file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("effects"))
+        .unwrap();
+    writeln!(file, "{line}").unwrap();
+}
+
+const ROWS: Component = Component {
+    name: "rows",
+    migrations: &["CREATE TABLE told (word TEXT NOT NULL, unique_key TEXT UNIQUE) STRICT"],
+};
+
+/// One row for each thing that must happen once.
+fn rows(changes: &[Change]) -> Vec<Statement> {
+    let row = |word: String, key: Option<String>| Statement {
+        sql: "INSERT INTO told VALUES (?2, ?1)",
+        binds: vec![key.map_or(Bind::Null, Bind::Text), Bind::Text(word)],
+    };
+    changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Placed { submission, .. } => Some(row(
+                format!("placed {}", request(submission)),
+                Some(format!("p{}", submission.id)),
+            )),
+            Change::CallEnded { call, outcome, .. } => Some(row(
+                format!("call {} {outcome:?}", call.tool),
+                Some(format!("c{}", call.task)),
+            )),
+            Change::RunEnded { run, outcome, .. } => Some(row(
+                match outcome {
+                    RunOutcome::Answered { .. } => "run answered".into(),
+                    RunOutcome::Unanswered { reason, .. } => format!("run {reason:?}"),
+                },
+                Some(format!("r{}", run.id)),
+            )),
+            Change::ApprovalSettled { approval } => Some(row(
+                format!("approval {:?}", approval.state),
+                Some(format!("a{}", approval.task)),
+            )),
+            Change::AttemptStarted { .. } => Some(row("attempt started".into(), None)),
+            Change::AttemptEnded { .. } => Some(row("attempt ended".into(), None)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn request(submission: &mooring_durable::submission::Submission) -> String {
+    submission
+        .request_id
+        .as_ref()
+        .map_or_else(String::new, |id| id.0.clone())
+}
+
+/// Waits until the file has streamed text of a task.
+async fn streamed(engine: Arc<OnceLock<Engine>>, conversation: ConversationId, task: TaskId) {
+    let shown = async {
+        loop {
+            let view = engine.get().unwrap().view(conversation, 1, None).await;
+            if view.is_ok_and(|view| {
+                view.is_some_and(|view| view.chunks.iter().any(|chunk| chunk.task == task))
+            }) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, shown).await.unwrap();
+}
+
+/// Waits until a file is there.
+async fn there(path: PathBuf) {
+    let found = async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, found).await.unwrap();
+}
+
+fn world(folder: &Path, engine: &Arc<OnceLock<Engine>>) -> World {
+    let world = World::new();
+    world.components.lock().unwrap().push(ROWS);
+    *world.ledger.extra.lock().unwrap() = Some(Arc::new(rows));
+    *world.model.script.lock().unwrap() =
+        Arc::new(
+            |request, context| match (last_user(request).as_str(), results(request)) {
+                ("go", 0) => Reply::Call(vec![
+                    ("safe", json!({})),
+                    ("never", json!({})),
+                    ("outside", json!({})),
+                    ("asked", json!({})),
+                ]),
+                ("steer", 0) => Reply::Call(vec![("last", json!({}))]),
+                ("steer", _) => Reply::Say("all done"),
+                ("follow", _) if context.attempt == 1 => Reply::Fail(ModelError::Retryable {
+                    text: "overloaded".into(),
+                    retry_after: None,
+                    usage: None,
+                }),
+                ("hang", _) => Reply::Hang("a partial answer"),
+                ("fatal", _) => Reply::Fail(ModelError::Fatal {
+                    text: "no such model".into(),
+                }),
+                ("expire", 0) => Reply::Call(vec![("late", json!({}))]),
+                ("away", 0) => Reply::Call(vec![("away", json!({}))]),
+                _ => Reply::Say("answered"),
+            },
+        );
+    world.gate(|call, approvals| {
+        match (
+            call.tool.as_str(),
+            approvals.last().map(|approval| approval.state),
+        ) {
+            ("asked" | "late", Some(ApprovalState::Approved)) => Verdict::Allow {
+                record: Value::Null,
+            },
+            ("asked", _) => ask("by hand"),
+            ("late", _) => Verdict::Ask(Question {
+                rule: "soon".into(),
+                expires_at: Some(Millis(START + 1)),
+                data: Value::Null,
+            }),
+            _ => Verdict::Allow {
+                record: json!({"rule": "all"}),
+            },
+        }
+    });
+    for (name, replay) in [
+        ("safe", Replay::Safe),
+        ("never", Replay::Never),
+        ("asked", Replay::Never),
+        ("last", Replay::Safe),
+        ("late", Replay::Never),
+    ] {
+        let folder = folder.to_owned();
+        world.tool(name, replay, move |call, _, _, _| {
+            effect(&folder, &call.tool);
+            async move { done(&format!("did {}", call.tool)) }
+        });
+    }
+    let (outside, engine) = (folder.to_owned(), engine.clone());
+    world.tool("outside", Replay::Attach, move |call, start, out, _| {
+        let (folder, engine) = (outside.clone(), engine.clone());
+        async move {
+            let execution = folder.join(format!("execution-{}", call.execution));
+            if !execution.exists() {
+                launch(&folder, &execution);
+            }
+            let from = match start {
+                Start::Fresh => 0,
+                Start::Again { offset } => offset as usize,
+            };
+            there(execution.join("status")).await;
+            let output = std::fs::read(execution.join("output")).unwrap();
+            if from < output.len() {
+                out.write(from as u64, &output[from..]);
+                streamed(engine, call.conversation, call.task).await;
+            }
+            done("status 0")
+        }
+    });
+    let away = folder.to_owned();
+    world.tool("away", Replay::Attach, move |call, _, _, _| {
+        let folder = away.clone();
+        async move {
+            let seen = folder.join(format!("away-{}", call.execution));
+            if !seen.exists() {
+                std::fs::write(&seen, "").unwrap();
+                effect(&folder, "away");
+                return Err(ToolFailure::Unreachable("no sandbox".into()));
+            }
+            done("reached")
+        }
+    });
+    world
+}
+
+/// Starts a process that lives on when this one ends, once.
+fn launch(folder: &Path, execution: &Path) {
+    use std::os::unix::process::CommandExt;
+    let script = "mkdir \"$1\" || exit 0; echo outside >> \"$2\"; echo from outside > \"$1/output\"; echo 0 > \"$1/status.new\"; mv \"$1/status.new\" \"$1/status\"";
+    let mut process = std::process::Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(execution)
+        .arg(folder.join("effects"))
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::spawn(move || process.wait());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_scripted_run_comes_to_its_end() {
+    let own = tempfile::tempdir().unwrap();
+    let folder =
+        std::env::var_os("MOORING_CHILD").map_or_else(|| own.path().to_owned(), PathBuf::from);
+    let engine = Arc::new(OnceLock::new());
+    let world = world(&folder, &engine);
+    let options = Options {
+        durability: Durability::Full,
+        clock: Arc::new(Leaping(AtomicI64::new(START))),
+        components: vec![ROWS],
+    };
+    let opened = Engine::open(&folder.join("mooring.db"), options, world.ports())
+        .await
+        .unwrap();
+    engine.set(opened.clone()).ok();
+    opened.start();
+    tokio::select! {
+        () = script(&opened) => {}
+        error = opened.failed() => {
+            eprintln!("{error}");
+            std::process::exit(SESSION_FAILED);
+        }
+    }
+    opened.close().await.unwrap();
+    Outcome::read(&folder).check();
+}
+
+/// Hands everything in, whatever of it is there already.
+async fn script(engine: &Engine) {
+    let conversation = async |at: usize| {
+        let mut all = engine.conversations(10, None).await.unwrap();
+        all.sort_by_key(|summary| summary.id);
+        match all.get(at) {
+            Some(summary) => summary.id,
+            None => engine
+                .create_conversation("m", json!({}), Vec::new())
+                .await
+                .unwrap(),
+        }
+    };
+    let submit = async |to: ConversationId, text: &str, when: WhenBusy| {
+        let input = mooring_durable::submission::Input {
+            request_id: request_id(text),
+            ..input(to, text, when)
+        };
+        engine.submit(input).await.unwrap().submission.id
+    };
+    let ended = async |id: SubmissionId| settled(engine, id).await;
+
+    let first = conversation(0).await;
+    let go = submit(first, "go", WhenBusy::FollowUp).await;
+    // Until the call that is asked for is the only one left, or was decided before.
+    let mut pending = Vec::new();
+    eventually("the question", async || {
+        pending = engine
+            .approvals(Some(first), Approvals::Pending)
+            .await
+            .unwrap();
+        let view = view(engine, first).await;
+        let others = view
+            .calls
+            .iter()
+            .filter(|call| call.tool != "asked")
+            .all(|call| call.ended_at.is_some());
+        let decided = engine
+            .approvals(Some(first), Approvals::All)
+            .await
+            .unwrap()
+            .iter()
+            .any(|approval| approval.decision.is_some());
+        decided || (!pending.is_empty() && !view.calls.is_empty() && others)
+    })
+    .await;
+    let steer = submit(first, "steer", WhenBusy::Steer).await;
+    let follow = submit(first, "follow", WhenBusy::FollowUp).await;
+    for approval in pending {
+        engine
+            .decide(approval.task, approve(true), Vec::new())
+            .await
+            .unwrap();
+    }
+    for id in [go, steer, follow] {
+        assert_eq!(ended(id).await, "done");
+    }
+
+    let second = conversation(1).await;
+    let body = WriteBody {
+        kind: "host.note".into(),
+        message: Some(Message::User {
+            content: vec![Part::text("note")],
+        }),
+        data: Value::Null,
+        head: None,
+        edits: Vec::new(),
+    };
+    let note = EngineWrite {
+        conversation: second,
+        request_id: request_id("note"),
+        requester: anna(),
+        body,
+        extra: Vec::new(),
+    };
+    engine.write(note).await.unwrap();
+    let hang = submit(second, "hang", WhenBusy::FollowUp).await;
+    eventually("a partial answer", async || {
+        let view = view(engine, second).await;
+        view.run.is_none_or(|run| run.id != hang) || !view.chunks.is_empty()
+    })
+    .await;
+    if state(&engine.submission(hang).await.unwrap().unwrap()) == "placed" {
+        let queued = submit(second, "queued", WhenBusy::FollowUp).await;
+        engine.withdraw(queued).await.unwrap();
+        engine.abort(second, AbortScope::Run).await.unwrap();
+    }
+    assert_eq!(ended(hang).await, "unanswered Aborted");
+    for (text, end) in [
+        ("fatal", "unanswered ModelError"),
+        ("expire", "done"),
+        ("away", "done"),
+    ] {
+        let id = submit(second, text, WhenBusy::FollowUp).await;
+        assert_eq!(ended(id).await, end, "{text}");
+    }
+    eventually("the release of executions", async || {
+        engine.open_executions().await.unwrap().is_empty()
+    })
+    .await;
+}
+
+/// What a folder holds at the end.
+#[derive(Debug)]
+pub struct Outcome {
+    transcripts: Vec<Vec<String>>,
+    effects: Vec<String>,
+    told: Vec<String>,
+    integrity: String,
+    left: i64,
+}
+
+impl Outcome {
+    /// Reads it with a program that is not the engine.
+    pub fn read(folder: &Path) -> Outcome {
+        let file = rusqlite::Connection::open(folder.join("mooring.db")).unwrap();
+        let column = |sql: &str| {
+            let mut statement = file.prepare(sql).unwrap();
+            statement
+                .query_map([], |row| row.get::<_, String>(0))
+                .unwrap()
+                .collect::<Result<Vec<_>, _>>()
+                .unwrap()
+        };
+        let transcript = |conversation: i64| {
+            column(&format!(
+                "SELECT kind || ' ' || coalesce(message, data, '') FROM entry
+                 WHERE conversation = {conversation} AND state <> 'aborted' ORDER BY seq"
+            ))
+        };
+        let mut effects: Vec<_> = std::fs::read_to_string(folder.join("effects"))
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        effects.sort();
+        Outcome {
+            transcripts: vec![transcript(1), transcript(2)],
+            effects,
+            told: column("SELECT word FROM told ORDER BY word"),
+            integrity: column("PRAGMA integrity_check").concat(),
+            left: file
+                .query_row(
+                    "SELECT (SELECT count(*) FROM open_work) + (SELECT count(*) FROM chunk)",
+                    [],
+                    |row| row.get(0),
+                )
+                .unwrap(),
+        }
+    }
+
+    fn interrupted(&self, tool: &str) -> bool {
+        self.told.contains(&format!("call {tool} Interrupted"))
+    }
+
+    /// What holds however often the process ended.
+    fn check(&self) {
+        assert_eq!(self.integrity, "ok");
+        assert_eq!(self.left, 0, "open work or chunks are left");
+        let count = |word: &str| self.told.iter().filter(|told| *told == word).count();
+        assert_eq!(count("attempt started"), count("attempt ended"));
+        for tool in ["never", "asked", "outside", "away"] {
+            let times = self.effects.iter().filter(|effect| *effect == tool).count();
+            assert!(
+                times == 1 || (times == 0 && self.interrupted(tool)),
+                "{tool} took effect {times} times"
+            );
+        }
+        for tool in ["safe", "last"] {
+            assert!(
+                self.effects.iter().any(|effect| effect == tool),
+                "{tool} never took effect"
+            );
+        }
+        assert!(
+            !self.effects.contains(&"late".into()),
+            "a call that expired ran"
+        );
+    }
+
+    /// Equal, apart from what `interrupted` may change, from attempts that were lost,
+    /// and from safe calls that ran again.
+    pub fn compare(&self, undisturbed: &Outcome, point: &str) {
+        println!("{point}");
+        self.check();
+        let interrupted = |tool: &str| self.interrupted(tool);
+        for (mine, theirs) in self.transcripts.iter().zip(&undisturbed.transcripts) {
+            let known = |entries: &[String], own: bool| {
+                let mut words: Vec<_> = entries
+                    .iter()
+                    .map(|entry| {
+                        match ["never", "asked"].iter().find(|tool| {
+                            interrupted(tool)
+                                && entry.contains(&format!("\"name\":\"{tool}\",\"content\""))
+                        }) {
+                            Some(tool)
+                                if !own
+                                    || entry.contains("The process that ran this call ended") =>
+                            {
+                                format!("result of {tool}")
+                            }
+                            _ => entry.clone(),
+                        }
+                    })
+                    .collect();
+                // Results stand in the order in which they came.
+                words.sort_by_key(|word| !word.starts_with("pi.tool-result"));
+                let results = words
+                    .iter()
+                    .take_while(|word| word.starts_with("pi.tool-result"))
+                    .count();
+                words[..results].sort();
+                words
+            };
+            assert_eq!(known(mine, true), known(theirs, false), "{point}");
+        }
+        let told = |outcome: &Outcome| {
+            let mut words: Vec<_> = outcome
+                .told
+                .iter()
+                .filter(|word| !word.starts_with("attempt"))
+                .map(|word| {
+                    match ["never", "asked"].iter().find(|tool| {
+                        interrupted(tool) && word.starts_with(&format!("call {tool} "))
+                    }) {
+                        Some(tool) => format!("call {tool}"),
+                        None => word.clone(),
+                    }
+                })
+                .collect();
+            words.sort();
+            words
+        };
+        assert_eq!(told(self), told(undisturbed), "{point}");
+    }
+}
