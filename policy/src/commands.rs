@@ -15,7 +15,7 @@ use crate::programs::{
 /// Commands wrap each other at most this deeply.
 const MAX_WRAPPED: usize = 12;
 /// Facts that are kept of what may be a command.
-const MAX_DOUBTFUL: usize = 20_000;
+const MAX_DOUBTFUL: usize = 1_000_000;
 
 /// Adds the facts of a script that starts in `cwd`.
 pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {

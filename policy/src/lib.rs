@@ -33,7 +33,9 @@ mod paths;
 mod pattern;
 mod programs;
 mod protected;
+pub mod review;
 mod rules;
+mod validate;
 
 pub use call::{Action, Call};
 pub use decide::{DecidedFact, Decision, decide};
@@ -43,3 +45,4 @@ pub use facts::{Facts, Unresolved, read};
 pub use grant::{GrantRule, GrantedFact, grant_covers, propose_grant};
 pub use mooring_crds::{Policy, Verdict};
 pub use rules::{RuleRef, Rules};
+pub use validate::validate;

@@ -176,7 +176,8 @@ fn meets(glob: &str, pattern: &Pattern) -> bool {
         next[0] = row[0] && star(*g);
         for (j, p) in pattern.iter().enumerate() {
             next[j + 1] = if star(*g) {
-                row[j + 1] || next[j]
+                // The shell's `*` stays in one folder.
+                row[j + 1] || (next[j] && *p != '/')
             } else if star(*p) {
                 row[j + 1] || next[j]
             } else {
@@ -279,6 +280,8 @@ mod tests {
         for (glob, pattern, expected) in [
             (".e*", "*.env", true),
             ("*", "*.env", true),
+            ("*.rs", "~/.ssh/*", false),
+            ("*/b/x", "a/b/*", true),
             ("*.rs", "*.env", false),
             ("src/*.rs", "src/secret*", true),
             ("src/*.rs", "doc/*", false),

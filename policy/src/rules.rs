@@ -302,6 +302,19 @@ impl Table {
         best.map(|at| self.found(at, false, false))
     }
 
+    /// The strictest deny or ask with a wildcard that matches, other than `source`.
+    pub(crate) fn strict_besides(&self, text: &str, source: &str) -> Option<Found<'_>> {
+        let mut best: Option<usize> = None;
+        self.strict.each_match(&self.rules, text, |at| {
+            let (pattern, verdict) = &self.rules[at];
+            if pattern.source() != source && best.is_none_or(|best| *verdict > self.rules[best].1) {
+                best = Some(at);
+            }
+            true
+        });
+        best.map(|at| self.found(at, false, false))
+    }
+
     /// A deny or ask that equals one of the texts.
     pub(crate) fn strict_exact(&self, texts: &[&str]) -> Option<Found<'_>> {
         self.exact(&[], texts, &|_| false)

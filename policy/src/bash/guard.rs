@@ -9,6 +9,10 @@ pub(crate) const MAX_BYTES: usize = 64 << 10;
 /// Levels that a script may nest, counted by openers without regard to quotes.
 const MAX_NESTING: usize = 48;
 
+/// Pipes in one pipeline. The time that tree-sitter-bash needs after an error
+/// grows with their square.
+const MAX_PIPES: usize = 64;
+
 /// A text that must not be parsed, with the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused(pub String);
@@ -21,6 +25,9 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
             text.len()
         )));
     }
+    if text.contains('\0') {
+        return Err(Refused("a NUL byte, which bash drops".to_owned()));
+    }
     for (at, character) in text.char_indices() {
         if character == '\u{fffd}' || (character != '\n' && character != '\t' && is_hidden(character))
         {
@@ -28,6 +35,10 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
             troubles.push(Trouble::new(at, at + character.len_utf8(), why));
             break; // one is enough to ask
         }
+    }
+    let pipes = text.split(['\n', ';']).map(|part| part.matches('|').count()).max();
+    if pipes.is_some_and(|pipes| pipes > MAX_PIPES) {
+        return Err(Refused(format!("more than {MAX_PIPES} pipes in one line")));
     }
     if nesting(text) > MAX_NESTING {
         return Err(Refused(format!("nested more than {MAX_NESTING} levels deep")));

@@ -1,21 +1,32 @@
 //! A rough reading of text that a parser refused, only to look for denied
 //! commands: split at everything that may separate commands, quotes respected.
 
+use std::collections::HashSet;
+
 use super::Word;
 
-/// Commands that are looked at in one text at most.
-const MAX_COMMANDS: usize = 20_000;
+/// Bytes of a text that are looked at; it is asked for whatever is behind them.
+const MAX_BYTES: usize = 2 << 20;
 
 /// Each list is what may be the words of a command.
 pub(crate) fn commands(text: &str) -> Vec<Vec<Word>> {
-    let mut scan = Scan { commands: Vec::new(), words: Vec::new(), word: None, at: 0 };
-    scan.run(text);
+    let end = (0..=text.len().min(MAX_BYTES)).rev().find(|end| text.is_char_boundary(*end));
+    let mut scan = Scan {
+        commands: Vec::new(),
+        seen: HashSet::new(),
+        words: Vec::new(),
+        word: None,
+        at: 0,
+    };
+    scan.run(&text[..end.unwrap_or(0)]);
     scan.end_command();
     scan.commands
 }
 
 struct Scan {
     commands: Vec<Vec<Word>>,
+    /// Each command once: a long text mostly repeats itself.
+    seen: HashSet<Vec<String>>,
     words: Vec<Word>,
     word: Option<String>,
     at: usize,
@@ -46,7 +57,11 @@ impl Scan {
     fn end_command(&mut self) {
         self.end_word();
         let words = std::mem::take(&mut self.words);
-        if !words.is_empty() && self.commands.len() < MAX_COMMANDS {
+        if words.is_empty() {
+            return;
+        }
+        let texts: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
+        if self.seen.insert(texts) {
             self.commands.push(words);
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct Script {
 
 /// Scripts nest in words at most this deeply.
 const MAX_NESTED: usize = 12;
+/// Bytes of a text that rable refuses and tree-sitter-bash is asked about all the same.
+const MAX_BROKEN: usize = 2 << 10;
 /// Scripts that are nested in one text at most.
 const MAX_SCRIPTS: usize = 400;
 
@@ -79,14 +81,20 @@ impl Reader {
         }
         let mut troubles = Vec::new();
         let guarded = guard::check(text, &mut troubles);
+        let odd = !troubles.is_empty();
         self.take(troubles, base, end);
         if let Err(refused) = guarded {
             self.unresolved(base, end, refused.0);
             self.rough(text, base);
             return;
         }
-        let tree = tree_reader::read(text);
         let rable = rable_reader::read(text);
+        // What is not valid is not worth the time that recovering from errors takes.
+        let tree = if (odd || rable.is_err()) && text.len() > MAX_BROKEN {
+            Err("it is long and not valid".to_owned())
+        } else {
+            tree_reader::read(text)
+        };
         match (tree, rable) {
             (Ok(tree), Ok(rable)) if tree.outline == rable.outline => {
                 self.take(rable.troubles, base, end);
@@ -96,8 +104,7 @@ impl Reader {
             (tree, rable) => {
                 let why = match (&tree, &rable) {
                     (Ok(tree), Ok(rable)) => disagreement(&tree.outline, &rable.outline),
-                    (_, Err(error)) => format!("it does not parse: {error}"),
-                    (Err(error), _) => format!("it does not parse: {error}"),
+                    (_, Err(error)) | (Err(error), _) => format!("it does not parse: {error}"),
                 };
                 self.unresolved(base, end, why);
                 self.rough(text, base);
