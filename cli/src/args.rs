@@ -340,9 +340,6 @@ pub struct SandboxArgs {
     /// Bytes of output kept whole for one command.
     #[arg(long)]
     pub output_bytes: Option<u64>,
-    /// Serve even where nothing can hold commands back.
-    #[arg(long)]
-    pub allow_unisolated: bool,
 }
 
 #[cfg(test)]

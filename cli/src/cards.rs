@@ -128,7 +128,7 @@ pub fn approval_card(approval: &Approval, now_ms: i64, zone: &TimeZone, width: u
         why.push(format!("what the policy saw: {}", approval.facts.trim().replace('\n', "; ")));
     }
     if approval.grade != "isolated" && !approval.grade.is_empty() {
-        why.push(format!("the sandbox is {}", one_line(&approval.grade, 40)));
+        why.push(format!("the sandbox is {}", grade(&approval.grade)));
     }
     if approval.expires_ms > 0 {
         why.push(format!("open until {}", format::moment(now_ms, approval.expires_ms, zone)));
@@ -178,6 +178,11 @@ pub fn unanswered(submission: &Submission) -> String {
     }
 }
 
+/// A sandbox's grade in words: isolated, confined, not isolated.
+pub fn grade(word: &str) -> String {
+    one_line(&word.replace('-', " "), 40)
+}
+
 /// What is told at the start of a session, in one line: project, model, sandbox,
 /// policy and the way to help.
 pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
@@ -192,7 +197,7 @@ pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
                 0 => String::new(),
                 _ => format!(" (without {})", one_line(&sandbox.missing.join(", "), 60)),
             };
-            format!("sandbox {}{missing}", one_line(&sandbox.grade, 30))
+            format!("sandbox {}{missing}", grade(&sandbox.grade))
         }
         Some(sandbox) if !sandbox.error.is_empty() => {
             format!("no sandbox: {}", one_line(&sandbox.error, 80))

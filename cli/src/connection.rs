@@ -22,6 +22,8 @@ pub type Client = HarnessClient<Channel>;
 const START_BOUND: Duration = Duration::from_secs(30);
 /// How long a harness and its sandbox may take to end.
 const STOP_BOUND: Duration = Duration::from_secs(15);
+/// How long the terminal waits for a sandbox that is just starting.
+const SANDBOX_BOUND: Duration = Duration::from_secs(3);
 /// How often a method is called again after the harness was lost.
 const RETRIES: u32 = 3;
 /// Between two looks at a socket that is not there yet.
@@ -54,7 +56,8 @@ impl Connection {
         let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
         let (mut client, mut status) = Self::attach_or_start(&plan).await?;
         check_workspace(&plan, &status)?;
-        if is_outdated(&status) && status.running == 0 {
+        let unwilling = plan.allow_unisolated && is_unisolated_refused(&status);
+        if (is_outdated(&status) || unwilling) && status.running == 0 {
             stop(&plan).await?;
             (client, status) = Self::attach_or_start(&plan).await?;
         }
@@ -122,6 +125,25 @@ impl Connection {
         stop(&self.plan).await?;
         self.plan.allow_unisolated = true;
         self.reopen().await
+    }
+
+    /// Whether the sandbox cannot hold commands and nobody has agreed to that.
+    pub fn is_unisolated_refused(&self) -> bool {
+        is_unisolated_refused(&self.status)
+    }
+
+    /// Waits for a sandbox that is just starting, a few seconds at most.
+    pub async fn wait_for_sandbox(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        let known = |status: &StatusResponse| {
+            let sandbox = status.sandbox.as_ref();
+            sandbox.is_some_and(|sandbox| sandbox.reachable || !sandbox.error.is_empty())
+        };
+        while !known(&self.status) && begun.elapsed() < SANDBOX_BOUND {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            self.refresh_status().await?;
+        }
+        Ok(())
     }
 
     /// Asks the harness how it is.
@@ -219,6 +241,13 @@ fn read_workspace(path: &Path) -> Result<mooring_crds::Workspace, Error> {
 
 fn is_outdated(status: &StatusResponse) -> bool {
     status.version != env!("CARGO_PKG_VERSION")
+}
+
+fn is_unisolated_refused(status: &StatusResponse) -> bool {
+    status
+        .sandbox
+        .as_ref()
+        .is_some_and(|sandbox| sandbox.grade == "not-isolated" && !sandbox.error.is_empty())
 }
 
 /// An explicit file must be the one in use; none attaches to whatever runs.

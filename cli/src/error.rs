@@ -74,6 +74,12 @@ pub enum Error {
         /// The project's folder.
         project: PathBuf,
     },
+    /// There are no records of this project.
+    #[error("nothing was said in {project} yet; `mooring dev` begins", project = project.display())]
+    NothingSaid {
+        /// The project's folder.
+        project: PathBuf,
+    },
     /// The harness refused the request.
     #[error("{message}")]
     Refused {

@@ -133,6 +133,11 @@ impl State {
         self.folder.join("harness.log")
     }
 
+    /// The harness's database.
+    pub fn database(&self) -> PathBuf {
+        self.folder.join("mooring.db")
+    }
+
     /// Locked while a client starts the harness, so that two clients start one.
     pub fn start_lock(&self) -> PathBuf {
         self.folder.join("start.lock")

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use crate::args::StartArgs;
-use crate::connection;
+use crate::connection::{self, Connection};
 use crate::error::Error;
 use crate::processes::Plan;
 use crate::project::{Found, Moved, Project, State, StateHome};
@@ -36,6 +36,16 @@ pub async fn plan(
     let workspace = workspace.map(canonical).transpose()?;
     let allow_unisolated = start.allow_unisolated || unisolated_mark(&state).exists();
     Ok(Plan { project, state, workspace, allow_unisolated })
+}
+
+/// A connection for a command that is about what was said and done: the harness
+/// is started where it has ended, and nothing is begun where nothing was said.
+pub async fn records(folder: Option<&Path>) -> Result<Connection, Error> {
+    let plan = running_plan(folder).await?;
+    if !plan.state.database().exists() {
+        return Err(Error::NothingSaid { project: plan.project.root });
+    }
+    Connection::open(plan).await
 }
 
 /// The plan of a command that only speaks to a harness that runs.

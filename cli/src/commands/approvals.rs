@@ -7,14 +7,13 @@ use mooring_wire::harness::{ApprovalsRequest, DecideRequest, Scope};
 
 use super::say;
 use crate::args::{ApprovalsArgs, ApproveArgs, DenyArgs, Output, ScopeArg};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::{cards, format, json, setup, terminal};
 
 /// Lists approvals.
 pub async fn list(project: Option<&Path>, args: ApprovalsArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let request = ApprovalsRequest {
         conversation: args.conversation.unwrap_or_default(),
         all: args.all,
@@ -92,7 +91,7 @@ pub async fn deny(project: Option<&Path>, args: DenyArgs) -> Result<Exit, Error>
 /// Decides; 5 where somebody had decided otherwise before.
 async fn decide(project: Option<&Path>, request: DecideRequest) -> Result<Exit, Error> {
     let wanted = if request.approve { "approved" } else { "denied" };
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let response = connection.client().decide(request).await?.into_inner();
     let approval = response.approval.unwrap_or_default();
     let screen = terminal::stdout();

@@ -7,7 +7,6 @@ use mooring_wire::harness::{AbortRequest, ConversationsRequest};
 
 use super::{named_or_last, say};
 use crate::args::{AbortArgs, ListArgs, Output};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::style::{Line, Style};
@@ -16,7 +15,7 @@ use crate::{format, json, setup, terminal};
 
 /// Lists conversations.
 pub async fn list(project: Option<&Path>, args: ListArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let request = ConversationsRequest { limit: args.limit, before: 0 };
     let found = connection.client().conversations(request).await?.into_inner().conversations;
     if args.output.output == Output::Json {
@@ -62,7 +61,7 @@ pub fn line(conversation: &Conversation, now_ms: i64, width: usize) -> Line {
 
 /// Stops the run of a conversation.
 pub async fn abort(project: Option<&Path>, args: AbortArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let mut client = connection.client();
     let conversation = named_or_last(&mut client, args.conversation).await?;
     let request = AbortRequest { conversation, run_only: args.run_only, author: None };

@@ -19,6 +19,7 @@ use crate::{cards, setup, terminal};
 pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     let plan = setup::plan(project, args.workspace.as_deref(), &args.start).await?;
     let mut connection = Connection::open(plan).await?;
+    connection.wait_for_sandbox().await?;
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if interactive {
         agree_to_unisolated(&mut connection).await?;
@@ -83,14 +84,14 @@ fn is_rehearsal(connection: &Connection) -> bool {
 
 /// Where nothing can hold the commands: asks once per project.
 async fn agree_to_unisolated(connection: &mut Connection) -> Result<(), Error> {
-    let Some(sandbox) = &connection.status.sandbox else { return Ok(()) };
-    if sandbox.grade != "not isolated" || connection.plan().allow_unisolated {
+    if !connection.is_unisolated_refused() || connection.plan().allow_unisolated {
         return Ok(());
     }
+    let missing = connection.status.sandbox.as_ref().map(|sandbox| sandbox.missing.join(", "));
     let question = format!(
-        "No sandbox can be made here ({}): commands would run with all your rights. \
+        "No sandbox can be made here (missing: {}): commands would run with all your rights. \
          Run them all the same, each after you approve it?",
-        one_line(&sandbox.missing.join(", "), 300)
+        one_line(&missing.unwrap_or_default(), 300)
     );
     if setup::ask(&question)? {
         std::fs::write(setup::unisolated_mark(&connection.plan().state), "")?;

@@ -6,7 +6,6 @@ use mooring_wire::harness::{EntriesRequest, Entry};
 
 use super::{named_or_last, say};
 use crate::args::{EntriesArgs, Output};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::style::{Line, Style, paragraph};
@@ -15,7 +14,7 @@ use crate::{json, setup, terminal};
 
 /// Prints entries, oldest first.
 pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let mut client = connection.client();
     let conversation = named_or_last(&mut client, args.conversation).await?;
     let request = EntriesRequest {

@@ -7,7 +7,6 @@ use mooring_wire::harness::{Grant, GrantsRequest, RevokeGrantRequest};
 
 use super::say;
 use crate::args::{GrantsArgs, Output};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::text::one_line;
@@ -15,7 +14,7 @@ use crate::{format, json, setup};
 
 /// Lists grants, or revokes one.
 pub async fn run(project: Option<&Path>, args: GrantsArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let mut client = connection.client();
     let grants = match args.revoke {
         Some(id) => {

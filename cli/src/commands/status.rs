@@ -6,6 +6,7 @@ use mooring_wire::harness::StatusResponse;
 
 use super::say;
 use crate::args::{Output, OutputArgs};
+use crate::cards::grade;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -77,7 +78,8 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
 fn sandbox(status: &StatusResponse) -> String {
     let Some(sandbox) = &status.sandbox else { return "starting".into() };
     let mut text = match (sandbox.reachable, sandbox.error.as_str()) {
-        (true, _) => one_line(&sandbox.grade, 40),
+        (true, "") => grade(&sandbox.grade),
+        (true, error) => format!("{}: {}", grade(&sandbox.grade), one_line(error, 300)),
         (false, "") => "starting".into(),
         (false, error) => format!("not reachable: {}", one_line(error, 300)),
     };

@@ -7,7 +7,6 @@ use mooring_wire::harness::UsageRequest;
 
 use super::say;
 use crate::args::{Output, UsageArgs};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::text::one_line;
@@ -15,7 +14,7 @@ use crate::{format, json, setup};
 
 /// Prints what was used, by day and model.
 pub async fn run(project: Option<&Path>, args: UsageArgs) -> Result<Exit, Error> {
-    let connection = Connection::attach(setup::running_plan(project).await?).await?;
+    let connection = setup::records(project).await?;
     let request = UsageRequest { conversation: args.conversation.unwrap_or_default() };
     let rows = connection.client().usage(request).await?.into_inner().rows;
     match args.output.output {

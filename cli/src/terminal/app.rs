@@ -5,6 +5,7 @@ use std::time::Duration;
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::execute;
 use mooring_wire::harness::WatchFrame;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::act::{self, Act, Done};
@@ -96,6 +97,9 @@ impl App {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        // The terminal has to be given back whatever ends the program.
+        let mut hangup = signal(SignalKind::hangup())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         loop {
             let scrolled = self.session.take_scrolled();
             let (live, cursor) = self.session.live(now_ms());
@@ -110,6 +114,8 @@ impl App {
                 watched = self.watch.next() => self.watched(watched)?,
                 Some(done) = done.recv() => self.take(done),
                 _ = tick.tick(), if self.session.is_animated() => {}
+                _ = hangup.recv() => return Ok(()),
+                _ = terminate.recv() => return Ok(()),
                 _ = look.tick() => self.act(Act::Look { known: self.workspace_told.clone() }),
             }
         }
