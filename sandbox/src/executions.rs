@@ -3,7 +3,7 @@
 //! An id is recorded and synced before anything is started for it, so that it
 //! never acts twice, whoever dies.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
+use crate::guard;
 use crate::journal::{Act, FileEnd, Journal, Record, Replayed};
 use crate::protocol::{self, End, Finished, Job, Order, Report, Run};
 use crate::sys;
@@ -136,6 +137,8 @@ pub struct Executions {
     jobs: OwnedFd,
     output: OwnedFd,
     output_total: u64,
+    /// What commands must not leave behind.
+    forbidden: BTreeSet<PathBuf>,
 }
 
 impl Executions {
@@ -146,6 +149,7 @@ impl Executions {
         jobs: OwnedFd,
         output: OwnedFd,
         output_total: u64,
+        forbidden: BTreeSet<PathBuf>,
     ) -> Self {
         let entries = replayed
             .records
@@ -173,6 +177,7 @@ impl Executions {
             jobs,
             output,
             output_total,
+            forbidden,
         }
     }
 
@@ -300,7 +305,24 @@ impl Executions {
         self.finish(id, live, finished);
     }
 
-    fn finish(&self, id: &str, live: &Arc<Live>, finished: Finished) {
+    /// Whether nobody may make this file.
+    pub fn is_forbidden(&self, path: &std::path::Path) -> bool {
+        self.forbidden.contains(path)
+    }
+
+    fn finish(&self, id: &str, live: &Arc<Live>, mut finished: Finished) {
+        for path in guard::sweep(&self.forbidden) {
+            let separator = if finished.message.is_empty() {
+                ""
+            } else {
+                "; "
+            };
+            finished.message.push_str(separator);
+            finished.message.push_str(&format!(
+                "removed {}: git would obey it outside the sandbox",
+                path.display()
+            ));
+        }
         let finished_ms = now_ms();
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(id) else {

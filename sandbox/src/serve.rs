@@ -65,7 +65,14 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         landlock_abi,
     };
     tracing::info!(grade = grade.as_str(), landlock_abi, project = %project.display(), "serving");
-    let executions = Executions::new(journal, replayed, jobs, output, limits.output_total_bytes);
+    let executions = Executions::new(
+        journal,
+        replayed,
+        jobs,
+        output,
+        limits.output_total_bytes,
+        guarded.forbidden,
+    );
     let service = Service {
         executions: Arc::new(executions),
         paths: Arc::new(service::paths(&project, &home, private, &output_path)),
@@ -75,7 +82,6 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         output_limit: limits.output_bytes,
         egress,
         denied: AtomicBool::new(false),
-        forbidden: Arc::new(guarded.forbidden),
     };
     let service = SandboxServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = Server::builder()

@@ -27,7 +27,6 @@ use tonic::{Request, Response, Status};
 
 use crate::attach::Attachment;
 use crate::executions::{ExecutionError, Executions, FileTurn, Started, State};
-use crate::guard;
 use crate::journal::FileEnd;
 use crate::options::Egress;
 use crate::paths::{CanonicalPath, FileError, Paths};
@@ -63,7 +62,6 @@ pub struct Service {
     pub egress: Egress,
     /// Whether a probe has found every target closed.
     pub denied: AtomicBool,
-    pub forbidden: Arc<std::collections::BTreeSet<PathBuf>>,
 }
 
 type AttachStream = Pin<Box<dyn Stream<Item = Result<AttachFrame, Status>> + Send>>;
@@ -210,7 +208,6 @@ impl Sandbox for Service {
             .release(&ids)
             .await
             .map_err(|e| execution_status(&e))?;
-        self.sweep();
         Ok(Response::new(ReleaseResponse {}))
     }
 
@@ -485,13 +482,6 @@ impl Service {
         match report {
             Some(Report::Probed(results)) => Ok(results),
             _ => Err(Status::internal("the probe ended without a result")),
-        }
-    }
-
-    /// Takes away what commands must not have made; see [`guard`].
-    fn sweep(&self) {
-        for path in guard::sweep(&self.forbidden) {
-            tracing::warn!(path = %path.display(), "removed: git would obey it outside the sandbox");
         }
     }
 }

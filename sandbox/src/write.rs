@@ -69,6 +69,12 @@ pub fn change(
     interrupted: Option<(String, String)>,
 ) -> Result<FileEnd, WriteError> {
     locks.with(path.as_path(), || {
+        if executions.is_forbidden(path.as_path()) {
+            return Ok(FileEnd::Refused(format!(
+                "{} cannot be made: git would obey it outside the sandbox",
+                path.as_path().display()
+            )));
+        }
         let before = read_before(paths, path)?;
         let hash_before = before
             .as_ref()

@@ -2,5 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+mod escapes;
 mod executions;
+mod files;
+mod grades;
+mod inside;
+mod output;
+mod pod;
+mod restart;
 mod support;

@@ -39,7 +39,9 @@ pub struct Sandbox {
     pub socket: PathBuf,
     pub state: PathBuf,
     pub user: As,
-    arguments: Vec<String>,
+    pub arguments: Vec<String>,
+    /// A program that runs the daemon, with its arguments.
+    pub wrapper: Vec<String>,
     child: Option<Child>,
 }
 
@@ -64,6 +66,24 @@ impl Sandbox {
 
     /// Like `start`; the project can be filled before the daemon sees it.
     pub async fn prepare(user: As, arguments: &[&str], fill: impl FnOnce(&Self)) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        Self::prepare_with(user, |sandbox| {
+            fill(sandbox);
+            arguments
+        })
+        .await
+    }
+
+    /// Like `prepare`; what fills the project gives the daemon's arguments.
+    pub async fn prepare_with(user: As, fill: impl FnOnce(&Self) -> Vec<String>) -> Self {
+        let mut sandbox = Self::new(user, fill);
+        sandbox.launch();
+        sandbox.client().await;
+        sandbox
+    }
+
+    /// The folders, without a daemon.
+    pub fn new(user: As, fill: impl FnOnce(&Self) -> Vec<String>) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("mooring-sandbox-")
             .tempdir()
@@ -77,7 +97,8 @@ impl Sandbox {
             home,
             folder,
             user,
-            arguments: arguments.iter().map(|&text| text.to_owned()).collect(),
+            arguments: Vec::new(),
+            wrapper: Vec::new(),
             child: None,
         };
         for folder in [
@@ -88,11 +109,9 @@ impl Sandbox {
             std::fs::create_dir_all(folder).unwrap();
         }
         std::fs::write(sandbox.home.join(".ssh/id_ed25519"), "SECRET-KEY").unwrap();
-        fill(&sandbox);
+        sandbox.arguments = fill(&sandbox);
         sandbox.own(&root);
         std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o755)).unwrap();
-        sandbox.launch();
-        sandbox.client().await;
         sandbox
     }
 
@@ -112,8 +131,15 @@ impl Sandbox {
     }
 
     pub fn launch(&mut self) {
-        let mut command = Command::new(program());
+        self.child = Some(self.command().spawn().unwrap());
+    }
+
+    fn command(&self) -> Command {
+        let mut whole = self.wrapper.clone();
+        whole.push(program().display().to_string());
+        let mut command = Command::new(&whole[0]);
         command
+            .args(&whole[1..])
             .arg("dev")
             .arg("--project")
             .arg(&self.project)
@@ -132,7 +158,7 @@ impl Sandbox {
         if self.user == As::User {
             command.uid(USER).gid(USER);
         }
-        self.child = Some(command.spawn().unwrap());
+        command
     }
 
     /// The process that was started; the daemon's own lies below.
@@ -194,6 +220,20 @@ impl Sandbox {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Waits for the end of what was started.
+    pub fn wait(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts a daemon that does not serve, and returns what it says.
+    pub fn fails_to_start(&mut self) -> String {
+        let output = self.command().stderr(Stdio::piped()).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// Runs a command to its end.
@@ -383,7 +423,7 @@ pub async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T
 }
 
 /// The daemon's program at a place where every user may run it.
-fn program() -> &'static Path {
+pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let built = Path::new(env!("CARGO_BIN_EXE_mooring-sandbox"));
