@@ -13,6 +13,9 @@ const MAX_NESTING: usize = 48;
 /// grows with their square.
 const MAX_PIPES: usize = 64;
 
+/// Here-documents in one script; each is looked for from its start.
+const MAX_HERE_DOCS: usize = 64;
+
 /// A text that must not be parsed, with the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused(pub String);
@@ -39,6 +42,9 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
     let pipes = text.split(['\n', ';']).map(|part| part.matches('|').count()).max();
     if pipes.is_some_and(|pipes| pipes > MAX_PIPES) {
         return Err(Refused(format!("more than {MAX_PIPES} pipes in one line")));
+    }
+    if text.matches("<<").count() > MAX_HERE_DOCS {
+        return Err(Refused(format!("more than {MAX_HERE_DOCS} here-documents")));
     }
     if nesting(text) > MAX_NESTING {
         return Err(Refused(format!("nested more than {MAX_NESTING} levels deep")));

@@ -146,7 +146,8 @@ impl Reader {
                 Certainty::Certain => &mut self.script.commands,
                 Certainty::Doubtful => &mut self.script.doubtful,
             };
-            if !list.contains(&command) || list.len() > 64 {
+            // Both readings of a text on which they disagree mostly say the same.
+            if list.len() > 64 || !list.contains(&command) {
                 list.push(command);
             }
         }
