@@ -250,7 +250,12 @@ pub struct EntriesArgs {
     #[arg(value_name = "CONVERSATION")]
     pub conversation: Option<i64>,
     /// Only those before this entry.
-    #[arg(long, default_value_t = 0, value_name = "ENTRY", hide_default_value = true)]
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "ENTRY",
+        hide_default_value = true
+    )]
     pub before: i64,
     /// How many at most.
     #[arg(long, default_value_t = 50, value_name = "N")]

@@ -9,7 +9,10 @@ use crate::text::{one_line, sanitize};
 
 /// Whether a call in this state never changes again.
 pub fn is_over(call_state: &str) -> bool {
-    matches!(call_state, "done" | "error" | "denied" | "interrupted" | "aborted")
+    matches!(
+        call_state,
+        "done" | "error" | "denied" | "interrupted" | "aborted"
+    )
 }
 
 /// One line of a call: what it does, how it stands, how long it took.
@@ -40,12 +43,20 @@ pub fn call_line(call: &Call, now_ms: i64, width: usize) -> Line {
     if !call.note.is_empty() && call.note != word {
         tail.push(one_line(&call.note, 60));
     }
-    let tail = if tail.is_empty() { String::new() } else { format!("  {}", tail.join(", ")) };
+    let tail = if tail.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", tail.join(", "))
+    };
     let head = format!("{mark} ");
     let tool = one_line(&call.tool, 40);
     let used = 2 + tool.chars().count() + 1 + tail.chars().count();
     let summary = one_line(&call.summary, width.saturating_sub(used).max(10));
-    let tail_style = if style == Style::Good { Style::Dim } else { style };
+    let tail_style = if style == Style::Good {
+        Style::Dim
+    } else {
+        style
+    };
     Line::new(style, head)
         .with(Style::Bold, tool)
         .with(Style::Plain, format!(" {summary}"))
@@ -70,7 +81,11 @@ pub fn figures(run: &Run, now_ms: i64) -> String {
         parts.push(format::count(run.tool_calls.into(), "tool"));
     }
     if run.started_ms > 0 {
-        let end = if run.ended_ms > 0 { run.ended_ms } else { now_ms };
+        let end = if run.ended_ms > 0 {
+            run.ended_ms
+        } else {
+            now_ms
+        };
         parts.push(format::span(end - run.started_ms));
     }
     if run.input_tokens + run.output_tokens > 0 {
@@ -112,26 +127,33 @@ pub fn approval_card(approval: &Approval, now_ms: i64, zone: &TimeZone, width: u
             .with(Style::Notice, format!("  {}", one_line(&approval.tool, 40)))
             .cut(width),
     ];
-    let mut put = |style, text: &str| lines.extend(paragraph(style, &sanitize(text), "  │ ", width));
+    let mut put =
+        |style, text: &str| lines.extend(paragraph(style, &sanitize(text), "  │ ", width));
     put(Style::Bold, approval.summary.trim_end());
     if !approval.detail.trim().is_empty() && approval.detail.trim() != approval.summary.trim() {
         put(Style::Plain, approval.detail.trim_end());
     }
     let mut why = Vec::new();
-    if !approval.rule.is_empty() {
+    if !approval.rule.is_empty() && !approval.reason.contains(&approval.rule) {
         why.push(format!("asked by {}", one_line(&approval.rule, 200)));
     }
     if !approval.reason.is_empty() {
-        why.push(one_line(&approval.reason, 400));
+        why.push(approval.reason.clone());
     }
     if !approval.facts.trim().is_empty() && approval.facts.trim() != approval.summary.trim() {
-        why.push(format!("what the policy saw: {}", approval.facts.trim().replace('\n', "; ")));
+        why.push(format!(
+            "what the policy saw: {}",
+            approval.facts.trim().replace('\n', "; ")
+        ));
     }
     if approval.grade != "isolated" && !approval.grade.is_empty() {
         why.push(format!("the sandbox is {}", grade(&approval.grade)));
     }
     if approval.expires_ms > 0 {
-        why.push(format!("open until {}", format::moment(now_ms, approval.expires_ms, zone)));
+        why.push(format!(
+            "open until {}",
+            format::moment(now_ms, approval.expires_ms, zone)
+        ));
     }
     for line in why {
         lines.extend(paragraph(Style::Dim, &sanitize(&line), "  ", width));
@@ -141,8 +163,16 @@ pub fn approval_card(approval: &Approval, now_ms: i64, zone: &TimeZone, width: u
 
 /// One line that tells how an approval ended.
 pub fn decision_line(approval: &Approval, width: usize) -> Line {
-    let style = if approval.state == "approved" { Style::Good } else { Style::Notice };
-    let mut text = format!("{} {}", one_line(&approval.id, 80), one_line(&approval.state, 20));
+    let style = if approval.state == "approved" {
+        Style::Good
+    } else {
+        Style::Notice
+    };
+    let mut text = format!(
+        "{} {}",
+        one_line(&approval.id, 80),
+        one_line(&approval.state, 20)
+    );
     if !approval.decided_by.is_empty() {
         text.push_str(&format!(" by {}", one_line(&approval.decided_by, 60)));
     }
@@ -187,7 +217,10 @@ pub fn grade(word: &str) -> String {
 /// policy and the way to help.
 pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
     let model = if rehearsal {
-        format!("{} (no language model; set ANTHROPIC_API_KEY for one)", one_line(&status.model, 40))
+        format!(
+            "{} (no language model; set ANTHROPIC_API_KEY for one)",
+            one_line(&status.model, 40)
+        )
     } else {
         one_line(&status.model, 60)
     };
@@ -206,7 +239,10 @@ pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
     };
     let digest: String = sanitize(&status.policy_digest).chars().take(8).collect();
     Line::new(Style::Bold, one_line(project, 40))
-        .with(Style::Plain, format!(" · {model} · {sandbox} · policy {digest}"))
+        .with(
+            Style::Plain,
+            format!(" · {model} · {sandbox} · policy {digest}"),
+        )
         .with(Style::Dim, " · /help")
 }
 

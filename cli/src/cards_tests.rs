@@ -11,12 +11,42 @@ fn texts(lines: &[Line]) -> Vec<String> {
 fn a_call_is_one_line_in_each_state() {
     for (state, started, ended, note, text) in [
         ("proposed", 0, 0, "", "• bash cargo test --offline"),
-        ("running", 1_000, 0, "", "• bash cargo test --offline  3.0 s"),
+        (
+            "running",
+            1_000,
+            0,
+            "",
+            "• bash cargo test --offline  3.0 s",
+        ),
         ("done", 1_000, 1_050, "", "✓ bash cargo test --offline"),
-        ("done", 1_000, 3_500, "exit 0", "✓ bash cargo test --offline  2.5 s, exit 0"),
-        ("error", 1_000, 3_500, "exit 101", "✗ bash cargo test --offline  error, 2.5 s, exit 101"),
-        ("denied", 0, 0, "by \"rm *\"", "✗ bash cargo test --offline  denied, by \"rm *\""),
-        ("waiting-approval", 0, 0, "", "? bash cargo test --offline  waits for approval"),
+        (
+            "done",
+            1_000,
+            3_500,
+            "exit 0",
+            "✓ bash cargo test --offline  2.5 s, exit 0",
+        ),
+        (
+            "error",
+            1_000,
+            3_500,
+            "exit 101",
+            "✗ bash cargo test --offline  error, 2.5 s, exit 101",
+        ),
+        (
+            "denied",
+            0,
+            0,
+            "by \"rm *\"",
+            "✗ bash cargo test --offline  denied, by \"rm *\"",
+        ),
+        (
+            "waiting-approval",
+            0,
+            0,
+            "",
+            "? bash cargo test --offline  waits for approval",
+        ),
     ] {
         let call = Call {
             tool: "bash".into(),
@@ -29,7 +59,10 @@ fn a_call_is_one_line_in_each_state() {
         };
         assert_eq!(call_line(&call, 4_000, 100).text(), text, "{state}");
         for width in 1..60 {
-            assert!(call_line(&call, 4_000, width).width() <= width, "{state} at {width}");
+            assert!(
+                call_line(&call, 4_000, width).width() <= width,
+                "{state} at {width}"
+            );
         }
     }
 }
@@ -52,8 +85,15 @@ fn a_run_card_tells_turns_tools_time_tokens_and_cost() {
         run_card(&run, "done", 0).text(),
         "[done] 3 turns · 1 tool · 12 s · 4.2k in, 812 out · $0.0123 · claude"
     );
-    let bare = Run { turns: 1, started_ms: 1_000, ..Run::default() };
-    assert_eq!(run_card(&bare, "unanswered", 3_000).text(), "[unanswered] 1 turn · 2.0 s");
+    let bare = Run {
+        turns: 1,
+        started_ms: 1_000,
+        ..Run::default()
+    };
+    assert_eq!(
+        run_card(&bare, "unanswered", 3_000).text(),
+        "[unanswered] 1 turn · 2.0 s"
+    );
 }
 
 #[test]
@@ -81,8 +121,12 @@ fn an_approval_card_shows_the_exact_command_and_who_asked() {
 
 #[test]
 fn a_card_is_never_wider_than_the_terminal_and_never_loses_a_character() {
-    let command = "for f in $(git ls-files '*.rs'); do sed -i s/漢字/kanji/ \"$f\"; done; ".repeat(20);
-    let approval = Approval { summary: command.clone(), ..Approval::default() };
+    let command =
+        "for f in $(git ls-files '*.rs'); do sed -i s/漢字/kanji/ \"$f\"; done; ".repeat(20);
+    let approval = Approval {
+        summary: command.clone(),
+        ..Approval::default()
+    };
     for width in [20, 33, 80, 200] {
         let lines = approval_card(&approval, 0, &TimeZone::UTC, width);
         let mut shown = String::new();
@@ -90,7 +134,11 @@ fn a_card_is_never_wider_than_the_terminal_and_never_loses_a_character() {
             assert!(line.width() <= width, "{:?} at {width}", line.text());
             shown.push_str(&line.text().replace("  │ ", ""));
         }
-        let solid = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        let solid = |text: &str| {
+            text.chars()
+                .filter(|c| !c.is_whitespace())
+                .collect::<String>()
+        };
         assert_eq!(solid(&shown), solid(&command), "at {width}");
     }
 }
@@ -98,9 +146,24 @@ fn a_card_is_never_wider_than_the_terminal_and_never_loses_a_character() {
 #[test]
 fn a_decision_names_who_where_how_far_and_why() {
     for (state, scope, reason, text) in [
-        ("approved", "once", "", "ap-7 approved by local:ann in the terminal"),
-        ("approved", "conversation", "", "ap-7 approved by local:ann in the terminal for the conversation"),
-        ("denied", "", "not now", "ap-7 denied by local:ann in the terminal: not now"),
+        (
+            "approved",
+            "once",
+            "",
+            "ap-7 approved by local:ann in the terminal",
+        ),
+        (
+            "approved",
+            "conversation",
+            "",
+            "ap-7 approved by local:ann in the terminal for the conversation",
+        ),
+        (
+            "denied",
+            "",
+            "not now",
+            "ap-7 denied by local:ann in the terminal: not now",
+        ),
     ] {
         let approval = Approval {
             id: "ap-7".into(),
@@ -118,19 +181,30 @@ fn a_decision_names_who_where_how_far_and_why() {
 #[test]
 fn unanswered_inputs_say_why() {
     for (reason, detail, text) in [
-        ("budget", "0 of 10 turns are left", "unanswered: a budget is used up: 0 of 10 turns are left"),
+        (
+            "budget",
+            "0 of 10 turns are left",
+            "unanswered: a budget is used up: 0 of 10 turns are left",
+        ),
         ("aborted", "", "unanswered: the run was stopped"),
         ("something_new", "", "unanswered: something_new"),
     ] {
-        let submission =
-            Submission { reason: reason.into(), detail: detail.into(), ..Submission::default() };
+        let submission = Submission {
+            reason: reason.into(),
+            detail: detail.into(),
+            ..Submission::default()
+        };
         assert_eq!(unanswered(&submission), text);
     }
 }
 
 #[test]
 fn the_first_line_tells_project_model_sandbox_policy_and_help() {
-    let sandbox = Sandbox { reachable: true, grade: "isolated".into(), ..Sandbox::default() };
+    let sandbox = Sandbox {
+        reachable: true,
+        grade: "isolated".into(),
+        ..Sandbox::default()
+    };
     let mut status = StatusResponse {
         model: "rehearsal".into(),
         policy_digest: "0123456789abcdef".into(),
@@ -154,5 +228,9 @@ fn the_first_line_tells_project_model_sandbox_policy_and_help() {
         "demo · claude · sandbox confined (without namespaces) · policy 01234567 · /help"
     );
     status.sandbox = None;
-    assert!(banner(&status, "demo", false).text().contains("sandbox starting"));
+    assert!(
+        banner(&status, "demo", false)
+            .text()
+            .contains("sandbox starting")
+    );
 }

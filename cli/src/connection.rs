@@ -44,8 +44,14 @@ impl Connection {
     /// Connects to the harness that runs; an error where none does.
     pub async fn attach(plan: Plan) -> Result<Self, Error> {
         match Self::try_attach(&plan).await? {
-            Some((client, status)) => Ok(Connection { plan, client, status }),
-            None => Err(Error::NotRunning { project: plan.project.root.clone() }),
+            Some((client, status)) => Ok(Connection {
+                plan,
+                client,
+                status,
+            }),
+            None => Err(Error::NotRunning {
+                project: plan.project.root.clone(),
+            }),
         }
     }
 
@@ -61,7 +67,11 @@ impl Connection {
             stop(&plan).await?;
             (client, status) = Self::attach_or_start(&plan).await?;
         }
-        let mut connection = Connection { plan, client, status };
+        let mut connection = Connection {
+            plan,
+            client,
+            status,
+        };
         let mut names = keys::usual();
         match workspace.or_else(|| connection.running_workspace()) {
             Some(workspace) => names.extend(keys::of(&workspace.spec)),
@@ -74,7 +84,9 @@ impl Connection {
     /// The Workspace that the harness runs with, where it is a file that can be read.
     pub fn running_workspace(&self) -> Option<mooring_crds::Workspace> {
         let path = Path::new(&self.status.workspace_path);
-        (!path.as_os_str().is_empty()).then(|| read_workspace(path).ok()).flatten()
+        (!path.as_os_str().is_empty())
+            .then(|| read_workspace(path).ok())
+            .flatten()
     }
 
     /// The harness's methods; cheap.
@@ -156,7 +168,10 @@ impl Connection {
         let mut found = keys::from_env(names, |name| std::env::var(name).ok());
         // The harness may name a variable that only it knows of.
         for _ in 0..2 {
-            let request = ConfigureRequest { keys: found, ..Default::default() };
+            let request = ConfigureRequest {
+                keys: found,
+                ..Default::default()
+            };
             let needed = self.client().configure(request).await?.into_inner().needed;
             let more = keys::from_env(needed.clone(), |name| std::env::var(name).ok());
             self.status.missing_keys = needed;
@@ -234,9 +249,14 @@ impl Connection {
 }
 
 fn read_workspace(path: &Path) -> Result<mooring_crds::Workspace, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::Path { path: path.to_owned(), why: error.to_string() })?;
-    Ok(mooring_crds::read_workspace(&text, &path.display().to_string())?)
+    let text = std::fs::read_to_string(path).map_err(|error| Error::Path {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })?;
+    Ok(mooring_crds::read_workspace(
+        &text,
+        &path.display().to_string(),
+    )?)
 }
 
 fn is_outdated(status: &StatusResponse) -> bool {
@@ -268,9 +288,16 @@ fn check_workspace(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
 
 /// The lock, or nothing where another client has it. Dropping the file frees it.
 fn try_lock(path: &PathBuf) -> Result<Option<File>, Error> {
-    let fail = |error: std::io::Error| Error::Path { path: path.clone(), why: error.to_string() };
-    let file =
-        OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(fail)?;
+    let fail = |error: std::io::Error| Error::Path {
+        path: path.clone(),
+        why: error.to_string(),
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(fail)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -284,7 +311,11 @@ pub async fn stop(plan: &Plan) -> Result<bool, Error> {
     let Some((mut client, status)) = Connection::try_attach(plan).await? else {
         return Ok(false);
     };
-    match client.stop(StopRequest { sandbox: true }).await.map_err(Error::from) {
+    match client
+        .stop(StopRequest { sandbox: true })
+        .await
+        .map_err(Error::from)
+    {
         Ok(_) => {}
         // It may be gone before it has answered.
         Err(error) if error.is_connection_loss() => {}
@@ -311,7 +342,9 @@ pub async fn stop(plan: &Plan) -> Result<bool, Error> {
 /// but was not waited for, counts as gone.
 fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes().first().copied());
+        let state = stat
+            .rsplit_once(") ")
+            .map(|(_, rest)| rest.as_bytes().first().copied());
         !matches!(state, Some(Some(b'Z' | b'X')))
     })
 }
@@ -334,7 +367,10 @@ mod tests {
 
     #[test]
     fn a_process_that_ended_is_not_alive_even_before_it_is_waited_for() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
         assert!(is_alive(child.id()));
         child.kill().unwrap();
         let begun = Instant::now();

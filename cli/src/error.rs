@@ -119,8 +119,10 @@ impl From<tonic::Status> for Error {
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
             .to_owned();
-        let lost = matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Cancelled)
-            || (status.code() == tonic::Code::Unknown && code.is_empty());
+        let lost = matches!(
+            status.code(),
+            tonic::Code::Unavailable | tonic::Code::Cancelled
+        ) || (status.code() == tonic::Code::Unknown && code.is_empty());
         if (lost && code.is_empty()) || code == "restarting" {
             return Error::Broken(status.message().to_owned());
         }

@@ -53,7 +53,10 @@ mod tests {
 
     #[test]
     fn each_end_has_the_status_that_the_manual_names() {
-        let refused = Error::Refused { code: "not_a_member".into(), message: "no".into() };
+        let refused = Error::Refused {
+            code: "not_a_member".into(),
+            message: "no".into(),
+        };
         for (exit, code) in [
             (Exit::of_submission("done"), 0),
             (Exit::from(&Error::Broken("x".into())), 1),

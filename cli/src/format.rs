@@ -87,7 +87,11 @@ pub fn count(number: u64, noun: &str) -> String {
 
 /// A moment in the local time zone: `14:05` today, else `2026-03-01 14:05`.
 pub fn moment(now_ms: i64, then_ms: i64, zone: &TimeZone) -> String {
-    let at = |ms| Timestamp::from_millisecond(ms).ok().map(|time| time.to_zoned_datetime(zone.clone()));
+    let at = |ms| {
+        Timestamp::from_millisecond(ms)
+            .ok()
+            .map(|time| time.to_zoned_datetime(zone.clone()))
+    };
     match (at(now_ms), at(then_ms)) {
         (Some(now), Some(then)) if now.date() == then.date() => then.strftime("%H:%M").to_string(),
         (_, Some(then)) => then.strftime("%Y-%m-%d %H:%M").to_string(),
@@ -114,9 +118,13 @@ mod tests {
         ] {
             assert_eq!(span(ms), text, "{ms}");
         }
-        for (seconds, text) in
-            [(-9, "now"), (59, "now"), (61, "1 min ago"), (7200, "2 h ago"), (864_000, "10 d ago")]
-        {
+        for (seconds, text) in [
+            (-9, "now"),
+            (59, "now"),
+            (61, "1 min ago"),
+            (7200, "2 h ago"),
+            (864_000, "10 d ago"),
+        ] {
             assert_eq!(ago(seconds * 1000, 0), text, "{seconds}");
         }
     }

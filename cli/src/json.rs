@@ -169,8 +169,16 @@ mod tests {
 
     #[test]
     fn a_frame_is_one_line_with_nested_json_as_json() {
-        let call = Call { task: 3, arguments: "{\"command\":\"ls\\n\"}".into(), ..Call::default() };
-        let change = Change { conversation: 7, calls: vec![call], ..Change::default() };
+        let call = Call {
+            task: 3,
+            arguments: "{\"command\":\"ls\\n\"}".into(),
+            ..Call::default()
+        };
+        let change = Change {
+            conversation: 7,
+            calls: vec![call],
+            ..Change::default()
+        };
         let value = frame(&WatchFrame {
             sequence: 9,
             session: "s".into(),

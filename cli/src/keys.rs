@@ -7,7 +7,9 @@ use mooring_crds::{Provider, WorkspaceSpec};
 
 /// The variables that are always looked at.
 pub fn usual() -> Vec<String> {
-    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"].map(String::from).into()
+    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY"]
+        .map(String::from)
+        .into()
 }
 
 /// The variables that the models of a Workspace name or imply.
@@ -24,7 +26,10 @@ pub fn of(spec: &WorkspaceSpec) -> Vec<String> {
     spec.models
         .iter()
         .filter_map(|model| {
-            model.api_key_env.clone().or_else(|| implied(&model.provider).map(String::from))
+            model
+                .api_key_env
+                .clone()
+                .or_else(|| implied(&model.provider).map(String::from))
         })
         .collect()
 }
@@ -69,6 +74,9 @@ mod tests {
             _ => None,
         };
         let found = from_env(["SET", "EMPTY", "ABSENT"].map(String::from), env);
-        assert_eq!(found, HashMap::from([("SET".to_owned(), "sk-1".to_owned())]));
+        assert_eq!(
+            found,
+            HashMap::from([("SET".to_owned(), "sk-1".to_owned())])
+        );
     }
 }

@@ -66,13 +66,18 @@ impl<W: Write> Printer<W> {
             }
             Event::AnswerVoid => {
                 self.streamed.clear();
-                self.line(&Line::new(Style::Notice, "(the answer broke off; the model is asked again)"))
+                self.line(&Line::new(
+                    Style::Notice,
+                    "(the answer broke off; the model is asked again)",
+                ))
             }
             Event::Call(call) if cards::is_over(&call.state) => {
                 self.line(&cards::call_line(call, now_ms(), self.width))
             }
             Event::Asked(approval) => {
-                for line in cards::approval_card(approval, now_ms(), &TimeZone::system(), self.width) {
+                for line in
+                    cards::approval_card(approval, now_ms(), &TimeZone::system(), self.width)
+                {
                     self.line(&line)?;
                 }
                 Ok(())
@@ -141,7 +146,10 @@ impl<W: Write> Printer<W> {
         self.sanitizer = Sanitizer::default();
         match entry.state.as_str() {
             "" => Ok(()),
-            state => self.line(&Line::new(Style::Notice, format!("({})", one_line(state, 60)))),
+            state => self.line(&Line::new(
+                Style::Notice,
+                format!("({})", one_line(state, 60)),
+            )),
         }
     }
 
@@ -179,20 +187,45 @@ mod tests {
     }
 
     fn entry(kind: &str, text: &str) -> Event {
-        Event::Entry(Entry { kind: kind.into(), text: text.into(), ..Entry::default() })
+        Event::Entry(Entry {
+            kind: kind.into(),
+            text: text.into(),
+            ..Entry::default()
+        })
     }
 
     #[test]
     fn a_streamed_answer_is_printed_once() {
         let answer = |text: &str| Event::Answer(text.into());
         for (name, events, expected) in [
-            ("not streamed", vec![entry("pi.assistant", "hello")], "hello\n"),
-            ("streamed whole", vec![answer("hel"), answer("lo"), entry("pi.assistant", "hello")], "hello\n"),
-            ("streamed in part", vec![answer("hel"), entry("pi.assistant", "hello\n")], "hello\n"),
-            ("changed at the end", vec![answer("help"), entry("pi.assistant", "hello")], "help\nhello\n"),
+            (
+                "not streamed",
+                vec![entry("pi.assistant", "hello")],
+                "hello\n",
+            ),
+            (
+                "streamed whole",
+                vec![answer("hel"), answer("lo"), entry("pi.assistant", "hello")],
+                "hello\n",
+            ),
+            (
+                "streamed in part",
+                vec![answer("hel"), entry("pi.assistant", "hello\n")],
+                "hello\n",
+            ),
+            (
+                "changed at the end",
+                vec![answer("help"), entry("pi.assistant", "hello")],
+                "help\nhello\n",
+            ),
             (
                 "begun anew",
-                vec![answer("hel"), Event::AnswerVoid, answer("hi"), entry("pi.assistant", "hi")],
+                vec![
+                    answer("hel"),
+                    Event::AnswerVoid,
+                    answer("hi"),
+                    entry("pi.assistant", "hi"),
+                ],
                 "hel\n(the answer broke off; the model is asked again)\nhi\n",
             ),
             ("empty", vec![entry("pi.assistant", "")], ""),
@@ -218,14 +251,29 @@ mod tests {
             rule: "bash \"rm -rf *\"".into(),
             ..Approval::default()
         };
-        let approved = Approval { state: "approved".into(), decided_by: "local:ann".into(), ..approval.clone() };
-        let run = Run { turns: 2, tool_calls: 1, ..Run::default() };
+        let approved = Approval {
+            state: "approved".into(),
+            decided_by: "local:ann".into(),
+            ..approval.clone()
+        };
+        let run = Run {
+            turns: 2,
+            tool_calls: 1,
+            ..Run::default()
+        };
         let text = printed(
             Inputs::Shown,
             &[
-                vec![Event::RunBegan(Run::default()), entry("pi.user", "clean\u{1b}[2J up")],
+                vec![
+                    Event::RunBegan(Run::default()),
+                    entry("pi.user", "clean\u{1b}[2J up"),
+                ],
                 vec![Event::Answer("I will ".into()), call("proposed")],
-                vec![entry("pi.assistant", "I will remove it."), call("waiting-approval"), Event::Asked(approval)],
+                vec![
+                    entry("pi.assistant", "I will remove it."),
+                    call("waiting-approval"),
+                    Event::Asked(approval),
+                ],
                 vec![Event::Decided(approved), call("running"), call("done")],
                 vec![entry("pi.tool-result", "")],
                 vec![Event::RunEnded(run), entry("pi.assistant", "Done.")],
@@ -247,8 +295,14 @@ mod tests {
             detail: "overloaded".into(),
             ..Submission::default()
         };
-        let run = Run { turns: 1, ..Run::default() };
-        let text = printed(Inputs::Hidden, &[vec![Event::RunEnded(run), Event::Submission(submission)]]);
+        let run = Run {
+            turns: 1,
+            ..Run::default()
+        };
+        let text = printed(
+            Inputs::Hidden,
+            &[vec![Event::RunEnded(run), Event::Submission(submission)]],
+        );
         assert_eq!(
             text,
             "unanswered: the model's service failed: overloaded\n[unanswered] 1 turn\n"

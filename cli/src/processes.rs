@@ -98,7 +98,11 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
         .stderr(file)
         .spawn()
         .map_err(|error| path_error(&program, error))?;
-    Ok(Started { child, log, log_start })
+    Ok(Started {
+        child,
+        log,
+        log_start,
+    })
 }
 
 /// Whether the harness gets this variable of the client's environment. Keys do
@@ -106,9 +110,25 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
 /// lives, and `Configure` hands them over in memory.
 fn is_passed_on(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "RUST_LOG",
-        "RUST_BACKTRACE", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "GOROOT", "JAVA_HOME",
-        "NVM_DIR", "PYENV_ROOT", "SSL_CERT_FILE", "SSL_CERT_DIR",
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "TZ",
+        "TMPDIR",
+        "RUST_LOG",
+        "RUST_BACKTRACE",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "GOPATH",
+        "GOROOT",
+        "JAVA_HOME",
+        "NVM_DIR",
+        "PYENV_ROOT",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
     ];
     const PREFIXES: &[&str] = &["LC_", "XDG_", "MOORING_", "GIT_AUTHOR_", "GIT_COMMITTER_"];
     const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
@@ -120,7 +140,9 @@ fn is_passed_on(name: &str) -> bool {
 fn tail(path: &Path, from: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(from.max(end.saturating_sub(LOG_TAIL_BYTES)).min(end)))?;
+    file.seek(SeekFrom::Start(
+        from.max(end.saturating_sub(LOG_TAIL_BYTES)).min(end),
+    ))?;
     let mut bytes = Vec::new();
     file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -209,17 +231,22 @@ fn daemon_options(
         environment.path = path;
     }
     for text in args.env {
-        let (name, value) =
-            text.split_once('=').ok_or_else(|| format!("--env {text}: it needs a ="))?;
-        environment.variables.insert(name.to_owned(), value.to_owned());
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("--env {text}: it needs a ="))?;
+        environment
+            .variables
+            .insert(name.to_owned(), value.to_owned());
     }
     // What people use in this project works in the sandbox as well: binaries and
     // libraries of the toolchains in PATH, and nothing else of their home.
     let mut read_only = args.read_only;
     read_only.extend(mooring_sandbox::toolchains(&environment.path, &home));
     let default = Limits::default();
-    let limits =
-        Limits { output_bytes: args.output_bytes.unwrap_or(default.output_bytes), ..default };
+    let limits = Limits {
+        output_bytes: args.output_bytes.unwrap_or(default.output_bytes),
+        ..default
+    };
     Ok(DevOptions {
         project,
         state: args.state,
@@ -247,7 +274,14 @@ mod tests {
 
     #[test]
     fn keys_are_not_in_the_environment_of_the_harness() {
-        for name in ["PATH", "HOME", "LC_ALL", "XDG_RUNTIME_DIR", "HTTPS_PROXY", "no_proxy"] {
+        for name in [
+            "PATH",
+            "HOME",
+            "LC_ALL",
+            "XDG_RUNTIME_DIR",
+            "HTTPS_PROXY",
+            "no_proxy",
+        ] {
             assert!(is_passed_on(name), "{name}");
         }
         for name in [
@@ -268,7 +302,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("harness.log");
         fs::write(&log, "old\nfirst\nsecond\n").unwrap();
-        for (from, expected) in [(0, "old\nfirst\nsecond"), (4, "first\nsecond"), (17, "(it wrote nothing)")] {
+        for (from, expected) in [
+            (0, "old\nfirst\nsecond"),
+            (4, "first\nsecond"),
+            (17, "(it wrote nothing)"),
+        ] {
             assert_eq!(tail(&log, from).unwrap(), expected);
         }
         fs::write(&log, "x\n".repeat(100_000)).unwrap();

@@ -47,7 +47,10 @@ impl Project {
         };
         let from = fs::canonicalize(from).map_err(path_error)?;
         if !from.is_dir() {
-            return Err(Error::Project { path: from, why: "is no folder".into() });
+            return Err(Error::Project {
+                path: from,
+                why: "is no folder".into(),
+            });
         }
         let home = home.and_then(|home| fs::canonicalize(home).ok());
         let off_limits = |path: &Path| path.parent().is_none() || Some(path) == home.as_deref();
@@ -71,13 +74,26 @@ impl Project {
             .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
             .and_then(|since| u64::try_from(since.as_nanos()).ok())
             .unwrap_or(0);
-        let id = Identity { path: root.clone(), device: meta.dev(), inode: meta.ino(), born_ns };
-        Ok(Project { git: repository.is_some(), root, id })
+        let id = Identity {
+            path: root.clone(),
+            device: meta.dev(),
+            inode: meta.ino(),
+            born_ns,
+        };
+        Ok(Project {
+            git: repository.is_some(),
+            root,
+            id,
+        })
     }
 
     /// Its name for people: the folder's.
     pub fn name(&self) -> String {
-        self.root.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        self.root
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 
     /// Its key: 12 hexadecimal digits of the SHA-256 of its path.
@@ -152,13 +168,20 @@ impl State {
 impl StateHome {
     /// From the environment, by `var`.
     pub fn from_env(var: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
-        let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name: &str| {
+            var(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let base = absolute("XDG_STATE_HOME")
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .ok_or_else(|| {
                 Error::Usage("neither XDG_STATE_HOME nor HOME names an absolute folder".into())
             })?;
-        Ok(StateHome { folder: base.join("mooring"), runtime: absolute("XDG_RUNTIME_DIR") })
+        Ok(StateHome {
+            folder: base.join("mooring"),
+            runtime: absolute("XDG_RUNTIME_DIR"),
+        })
     }
 
     /// The project's state, made if it is new; or the one to be adopted.
@@ -195,7 +218,13 @@ impl StateHome {
             .unwrap_or_default()
             .to_string_lossy()
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .take(40)
             .collect();
         self.folder.join(format!("{name}-{}", key_of(root)))
@@ -203,17 +232,26 @@ impl StateHome {
 
     /// The state of this very folder under a path that is no longer there.
     fn moved(&self, project: &Project) -> Result<Option<Moved>, Error> {
-        let Ok(folders) = fs::read_dir(&self.folder) else { return Ok(None) };
+        let Ok(folders) = fs::read_dir(&self.folder) else {
+            return Ok(None);
+        };
         for folder in folders.flatten() {
-            let Ok(text) = fs::read(folder.path().join("project.json")) else { continue };
-            let Ok(old) = serde_json::from_slice::<Identity>(&text) else { continue };
+            let Ok(text) = fs::read(folder.path().join("project.json")) else {
+                continue;
+            };
+            let Ok(old) = serde_json::from_slice::<Identity>(&text) else {
+                continue;
+            };
             let same = old.device == project.id.device
                 && old.inode == project.id.inode
                 && (old.born_ns == project.id.born_ns || old.born_ns == 0);
             if same && old.path != project.root && !old.path.exists() {
                 let runtime = self.runtime.as_deref();
                 let state = State::new(folder.path(), &key_of(&old.path), runtime)?;
-                return Ok(Some(Moved { old: old.path, state }));
+                return Ok(Some(Moved {
+                    old: old.path,
+                    state,
+                }));
             }
         }
         Ok(None)
@@ -223,9 +261,14 @@ impl StateHome {
 impl State {
     fn new(folder: PathBuf, key: &str, runtime: Option<&Path>) -> Result<Self, Error> {
         if let Some(parent) = folder.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|error| {
-                Error::Path { path: parent.to_owned(), why: error.to_string() }
-            })?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)
+                .map_err(|error| Error::Path {
+                    path: parent.to_owned(),
+                    why: error.to_string(),
+                })?;
         }
         let folder = private_folder(folder)?;
         let sockets = socket_folder(&folder, key, runtime)?;
@@ -241,7 +284,9 @@ impl State {
 /// private folder under the runtime folder or `/tmp`.
 fn socket_folder(state: &Path, key: &str, runtime: Option<&Path>) -> Result<PathBuf, Error> {
     let fits = |folder: &Path| {
-        folder.to_str().is_some_and(|path| path.len() + "/sandbox.sock".len() < SOCKET_PATH_MAX)
+        folder
+            .to_str()
+            .is_some_and(|path| path.len() + "/sandbox.sock".len() < SOCKET_PATH_MAX)
     };
     if fits(state) {
         return Ok(state.to_owned());
@@ -257,7 +302,10 @@ fn socket_folder(state: &Path, key: &str, runtime: Option<&Path>) -> Result<Path
 /// Makes `path`, or trusts it if it is a folder of this user's that nobody else
 /// can enter. A symbolic link is refused: another user could have put it there.
 fn private_folder(path: PathBuf) -> Result<PathBuf, Error> {
-    let fail = |why: String| Error::Path { path: path.clone(), why };
+    let fail = |why: String| Error::Path {
+        path: path.clone(),
+        why,
+    };
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -265,11 +313,16 @@ fn private_folder(path: PathBuf) -> Result<PathBuf, Error> {
     }
     let meta = fs::symlink_metadata(&path).map_err(|error| fail(error.to_string()))?;
     if !meta.is_dir() {
-        return Err(fail("is no folder; it should be one of Mooring's: move it away".into()));
+        return Err(fail(
+            "is no folder; it should be one of Mooring's: move it away".into(),
+        ));
     }
     let uid = rustix::process::getuid().as_raw();
     if meta.uid() != uid {
-        return Err(fail(format!("belongs to user {}, not to user {uid}", meta.uid())));
+        return Err(fail(format!(
+            "belongs to user {}, not to user {uid}",
+            meta.uid()
+        )));
     }
     if meta.mode() & 0o077 != 0 {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
@@ -280,7 +333,10 @@ fn private_folder(path: PathBuf) -> Result<PathBuf, Error> {
 
 fn write_identity(folder: &Path, id: &Identity) -> Result<(), Error> {
     let path = folder.join("project.json");
-    let fail = |error: std::io::Error| Error::Path { path: path.clone(), why: error.to_string() };
+    let fail = |error: std::io::Error| Error::Path {
+        path: path.clone(),
+        why: error.to_string(),
+    };
     let text = serde_json::to_vec_pretty(id).map_err(|error| fail(error.into()))?;
     if fs::read(&path).is_ok_and(|present| present == text) {
         return Ok(());

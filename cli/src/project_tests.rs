@@ -8,7 +8,9 @@ struct Home {
 
 impl Home {
     fn new() -> Self {
-        Home { folder: tempfile::tempdir().unwrap() }
+        Home {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
     fn make(&self, path: &str) -> PathBuf {
         let path = self.folder.path().join(path);
@@ -19,7 +21,10 @@ impl Home {
         Project::find(path, Some(self.folder.path()))
     }
     fn states(&self) -> StateHome {
-        StateHome { folder: self.folder.path().join("state/mooring"), runtime: None }
+        StateHome {
+            folder: self.folder.path().join("state/mooring"),
+            runtime: None,
+        }
     }
 }
 
@@ -66,10 +71,24 @@ fn a_long_state_path_puts_the_sockets_into_a_short_private_folder() {
     let runtime = home.make("run");
     for (runtime, parent) in [
         (Some(runtime.clone()), runtime.join("mooring")),
-        (None, PathBuf::from(format!("/tmp/mooring-{}", rustix::process::getuid().as_raw()))),
+        (
+            None,
+            PathBuf::from(format!(
+                "/tmp/mooring-{}",
+                rustix::process::getuid().as_raw()
+            )),
+        ),
     ] {
-        let state = StateHome { folder: deep.join("mooring"), runtime }.open(&project).unwrap();
-        assert_eq!(state.socket, parent.join(project.key()).join("harness.sock"));
+        let state = StateHome {
+            folder: deep.join("mooring"),
+            runtime,
+        }
+        .open(&project)
+        .unwrap();
+        assert_eq!(
+            state.socket,
+            parent.join(project.key()).join("harness.sock")
+        );
         assert!(state.sandbox_socket.as_os_str().len() < SOCKET_PATH_MAX);
         assert_eq!(fs::metadata(&parent).unwrap().mode() & 0o777, 0o700);
         fs::remove_dir_all(parent.join(project.key())).unwrap();
@@ -82,7 +101,12 @@ fn a_folder_that_is_a_link_is_refused_and_an_open_one_is_closed() {
     let target = home.make("elsewhere");
     let link = home.folder.path().join("link");
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    assert!(private_folder(link).unwrap_err().to_string().contains("is no folder"));
+    assert!(
+        private_folder(link)
+            .unwrap_err()
+            .to_string()
+            .contains("is no folder")
+    );
 
     fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).unwrap();
     let closed = private_folder(target).unwrap();
@@ -105,7 +129,10 @@ fn a_moved_project_is_offered_for_adoption_and_keeps_its_state() {
     };
     assert_eq!(moved.old, old);
     let adopted = states.adopt(&project, &moved).unwrap();
-    assert_eq!(fs::read_to_string(adopted.folder.join("mooring.db")).unwrap(), "kept");
+    assert_eq!(
+        fs::read_to_string(adopted.folder.join("mooring.db")).unwrap(),
+        "kept"
+    );
     assert!(!state.folder.exists());
     // From now on it is this path's.
     assert!(matches!(states.find(&project).unwrap(), Found::State(_)));
@@ -123,10 +150,9 @@ fn a_copy_or_another_folder_is_not_taken_for_a_moved_project() {
     // The same inode number, given to a folder that was made later.
     let mut later = home.find(&home.make("later")).unwrap();
     fs::remove_dir(&old).unwrap();
-    let stored: Identity = serde_json::from_slice(
-        &fs::read(states.state_folder(&old).join("project.json")).unwrap(),
-    )
-    .unwrap();
+    let stored: Identity =
+        serde_json::from_slice(&fs::read(states.state_folder(&old).join("project.json")).unwrap())
+            .unwrap();
     later.id.inode = stored.inode;
     later.id.born_ns = stored.born_ns + 1;
     assert!(matches!(states.find(&later).unwrap(), Found::State(_)));

@@ -35,7 +35,12 @@ pub async fn plan(
     };
     let workspace = workspace.map(canonical).transpose()?;
     let allow_unisolated = start.allow_unisolated || unisolated_mark(&state).exists();
-    Ok(Plan { project, state, workspace, allow_unisolated })
+    Ok(Plan {
+        project,
+        state,
+        workspace,
+        allow_unisolated,
+    })
 }
 
 /// A connection for a command that is about what was said and done: the harness
@@ -43,7 +48,9 @@ pub async fn plan(
 pub async fn records(folder: Option<&Path>) -> Result<Connection, Error> {
     let plan = running_plan(folder).await?;
     if !plan.state.database().exists() {
-        return Err(Error::NothingSaid { project: plan.project.root });
+        return Err(Error::NothingSaid {
+            project: plan.project.root,
+        });
     }
     Connection::open(plan).await
 }
@@ -54,8 +61,10 @@ pub async fn running_plan(folder: Option<&Path>) -> Result<Plan, Error> {
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Error> {
-    std::fs::canonicalize(path)
-        .map_err(|error| Error::Path { path: path.to_owned(), why: error.to_string() })
+    std::fs::canonicalize(path).map_err(|error| Error::Path {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
 }
 
 enum Adoption {
@@ -71,14 +80,20 @@ fn adoption(project: &Project, moved: &Moved, start: &StartArgs) -> Result<Adopt
         return Ok(Adoption::Fresh);
     }
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Error::Moved { old: moved.old.clone() });
+        return Err(Error::Moved {
+            old: moved.old.clone(),
+        });
     }
     let question = format!(
         "{} was at {} before. Take its conversations along?",
         project.root.display(),
         moved.old.display()
     );
-    Ok(if ask(&question)? { Adoption::Adopt } else { Adoption::Fresh })
+    Ok(if ask(&question)? {
+        Adoption::Adopt
+    } else {
+        Adoption::Fresh
+    })
 }
 
 async fn adopt(states: &StateHome, project: &Project, moved: &Moved) -> Result<State, Error> {
@@ -111,7 +126,10 @@ pub fn ask(question: &str) -> Result<bool, Error> {
 fn is_yes(answer: &str) -> bool {
     // Without its line end the input was closed before there was an answer.
     answer.ends_with('\n')
-        && matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes")
+        && matches!(
+            answer.trim().to_ascii_lowercase().as_str(),
+            "" | "y" | "yes"
+        )
 }
 
 #[cfg(test)]
@@ -120,9 +138,14 @@ mod tests {
 
     #[test]
     fn a_question_is_agreed_to_only_by_a_yes_or_enter() {
-        for (answer, yes) in
-            [("\n", true), ("y\n", true), ("YES\n", true), ("n\n", false), ("nope\n", false), ("", false)]
-        {
+        for (answer, yes) in [
+            ("\n", true),
+            ("y\n", true),
+            ("YES\n", true),
+            ("n\n", false),
+            ("nope\n", false),
+            ("", false),
+        ] {
             assert_eq!(is_yes(answer), yes, "{answer:?}");
         }
     }

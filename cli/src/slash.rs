@@ -66,14 +66,26 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("/resume ID", "go on with another conversation"),
     ("/new", "begin a new conversation"),
     ("/steer TEXT", "say something to the run that is going on"),
-    ("/stop", "stop the run and withdraw what is queued (also Ctrl-C)"),
-    ("/queue", "show what is queued; /queue withdraw ID takes one back"),
+    (
+        "/stop",
+        "stop the run and withdraw what is queued (also Ctrl-C)",
+    ),
+    (
+        "/queue",
+        "show what is queued; /queue withdraw ID takes one back",
+    ),
     ("/pending", "list approvals that wait"),
-    ("/approve [ID]", "approve once; /approve [ID] conversation for the same again here"),
+    (
+        "/approve [ID]",
+        "approve once; /approve [ID] conversation for the same again here",
+    ),
     ("/deny [ID] [WHY]", "deny; the model is told why"),
     ("/status", "how the harness and the sandbox are"),
     ("/usage", "tokens and cost"),
-    ("/accept", "agree to a changed Workspace file that permits more"),
+    (
+        "/accept",
+        "agree to a changed Workspace file that permits more",
+    ),
     ("/quit", "leave; a run goes on without you (also Ctrl-D)"),
 ];
 
@@ -88,7 +100,11 @@ pub fn parse(input: &str) -> Typed {
     }
     // A path at the start of a message is no command.
     let Some(rest) = text.strip_prefix('/').filter(|rest| {
-        !rest.split_whitespace().next().unwrap_or_default().contains('/')
+        !rest
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .contains('/')
     }) else {
         return Typed::Message(text.to_owned());
     };
@@ -143,18 +159,34 @@ fn approve(argument: &str) -> Typed {
 
 /// The first word is an id where it looks like one: ids hold a digit.
 fn deny(argument: &str) -> Typed {
-    let (first, rest) = argument.split_once(char::is_whitespace).unwrap_or((argument, ""));
+    let (first, rest) = argument
+        .split_once(char::is_whitespace)
+        .unwrap_or((argument, ""));
     if first.bytes().any(|b| b.is_ascii_digit()) {
-        Typed::Deny { id: Some(first.to_owned()), reason: rest.trim().to_owned() }
+        Typed::Deny {
+            id: Some(first.to_owned()),
+            reason: rest.trim().to_owned(),
+        }
     } else {
-        Typed::Deny { id: None, reason: argument.to_owned() }
+        Typed::Deny {
+            id: None,
+            reason: argument.to_owned(),
+        }
     }
 }
 
 /// The known command that begins alike.
 fn nearest(name: &str) -> Option<&'static str> {
-    let known = COMMANDS.iter().filter_map(|(usage, _)| usage.split(' ').next()?.strip_prefix('/'));
-    let alike = |known: &&str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    let known = COMMANDS
+        .iter()
+        .filter_map(|(usage, _)| usage.split(' ').next()?.strip_prefix('/'));
+    let alike = |known: &&str| {
+        known
+            .bytes()
+            .zip(name.bytes())
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
     known.max_by_key(alike).filter(|known| alike(known) >= 2)
 }
 
@@ -165,7 +197,10 @@ mod tests {
     #[test]
     fn inputs_are_messages_or_commands() {
         let message = |text: &str| Typed::Message(text.into());
-        let approve = |id: Option<&str>, scope| Typed::Approve { id: id.map(Into::into), scope };
+        let approve = |id: Option<&str>, scope| Typed::Approve {
+            id: id.map(Into::into),
+            scope,
+        };
         let deny = |id: Option<&str>, reason: &str| Typed::Deny {
             id: id.map(Into::into),
             reason: reason.into(),
@@ -178,28 +213,46 @@ mod tests {
             ("//help", message("/help")),
             ("/threads", Typed::Threads),
             ("/resume 12", Typed::Resume(12)),
-            ("/resume", Typed::Wrong("/resume needs a conversation's number; /threads lists them".into())),
+            (
+                "/resume",
+                Typed::Wrong("/resume needs a conversation's number; /threads lists them".into()),
+            ),
             ("/new", Typed::New),
             ("/steer use tabs", Typed::Steer("use tabs".into())),
             ("/steer", Typed::Wrong("/steer needs a text".into())),
             ("/stop", Typed::Stop),
             ("/queue", Typed::Queue),
             ("/queue withdraw 3", Typed::Withdraw(3)),
-            ("/queue up", Typed::Wrong("/queue, or /queue withdraw ID".into())),
+            (
+                "/queue up",
+                Typed::Wrong("/queue, or /queue withdraw ID".into()),
+            ),
             ("/approve", approve(None, Scope::Once)),
             ("/approve ap-1", approve(Some("ap-1"), Scope::Once)),
             ("/approve conversation", approve(None, Scope::Conversation)),
-            ("/approve ap-1 conversation", approve(Some("ap-1"), Scope::Conversation)),
-            ("/approve ap-1 for ever", Typed::Wrong("/approve [ID] [once|conversation]".into())),
+            (
+                "/approve ap-1 conversation",
+                approve(Some("ap-1"), Scope::Conversation),
+            ),
+            (
+                "/approve ap-1 for ever",
+                Typed::Wrong("/approve [ID] [once|conversation]".into()),
+            ),
             ("/deny", deny(None, "")),
             ("/deny ap-1", deny(Some("ap-1"), "")),
             ("/deny ap-1 too risky", deny(Some("ap-1"), "too risky")),
             ("/deny not this one", deny(None, "not this one")),
             ("/HELP", Typed::Help),
-            ("/accept", "agree to a changed Workspace file that permits more"),
-    ("/quit", Typed::Quit),
-            ("/thread", Typed::Wrong("there is no /thread; did you mean /threads?".into())),
-            ("/xyz", Typed::Wrong("there is no /xyz; /help lists what there is".into())),
+            ("/accept", Typed::Accept),
+            ("/quit", Typed::Quit),
+            (
+                "/thread",
+                Typed::Wrong("there is no /thread; did you mean /threads?".into()),
+            ),
+            (
+                "/xyz",
+                Typed::Wrong("there is no /xyz; /help lists what there is".into()),
+            ),
         ] {
             assert_eq!(parse(input), typed, "{input:?}");
         }

@@ -48,7 +48,11 @@ impl Colours {
     /// By the wish of the environment (<https://no-color.org>) and the output.
     pub fn of(no_color: Option<&str>, term: Option<&str>, is_terminal: bool) -> Colours {
         let unwanted = no_color.is_some_and(|value| !value.is_empty()) || term == Some("dumb");
-        if is_terminal && !unwanted { Colours::On } else { Colours::Off }
+        if is_terminal && !unwanted {
+            Colours::On
+        } else {
+            Colours::Off
+        }
     }
 }
 
@@ -140,16 +144,29 @@ mod tests {
             (None, Some("dumb"), true, Colours::Off),
             (None, Some("xterm"), false, Colours::Off),
         ] {
-            assert_eq!(Colours::of(no_color, term, is_terminal), colours, "{no_color:?} {term:?}");
+            assert_eq!(
+                Colours::of(no_color, term, is_terminal),
+                colours,
+                "{no_color:?} {term:?}"
+            );
         }
     }
 
     #[test]
     fn a_line_is_cut_across_its_pieces() {
         let line = Line::new(Style::Bold, "abc").with(Style::Dim, "defg");
-        for (width, text) in [(10, "abcdefg"), (7, "abcdefg"), (5, "abcd…"), (3, "abc"), (2, "a…")] {
+        for (width, text) in [
+            (10, "abcdefg"),
+            (7, "abcdefg"),
+            (5, "abcd…"),
+            (3, "abc"),
+            (2, "a…"),
+        ] {
             assert_eq!(line.clone().cut(width).text(), text, "{width}");
         }
-        assert_eq!(line.render(Colours::On), "\u{1b}[1mabc\u{1b}[0m\u{1b}[2mdefg\u{1b}[0m");
+        assert_eq!(
+            line.render(Colours::On),
+            "\u{1b}[1mabc\u{1b}[0m\u{1b}[2mdefg\u{1b}[0m"
+        );
     }
 }

@@ -49,7 +49,11 @@ impl Sanitizer {
             State::Text => text_char(c, out),
             State::Return => {
                 out.push('\n');
-                if c == '\n' { State::Text } else { text_char(c, out) }
+                if c == '\n' {
+                    State::Text
+                } else {
+                    text_char(c, out)
+                }
             }
             State::Escape => match c {
                 '[' => State::Control,
@@ -98,8 +102,14 @@ fn text_char(c: char, out: &mut String) -> State {
         '\t' => out.push_str(TAB),
         c if c.is_control() => {}
         // Bidirectional controls, zero-width characters, line separators, tags.
-        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}'
-        | '\u{61c}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}' => {
+        '\u{200b}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}'
+        | '\u{61c}'
+        | '\u{feff}'
+        | '\u{e0000}'..='\u{e007f}' => {
             out.push_str(&format!("<U+{:04X}>", u32::from(c)));
         }
         c => out.push(c),
@@ -147,7 +157,9 @@ pub fn cut(text: &str, width: usize) -> String {
 /// a streaming text can be printed line by line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
-    text.split('\n').flat_map(|line| wrap_line(line, width)).collect()
+    text.split('\n')
+        .flat_map(|line| wrap_line(line, width))
+        .collect()
 }
 
 fn wrap_line(line: &str, width: usize) -> Vec<String> {
@@ -233,7 +245,7 @@ mod tests {
         for (text, width, lines) in [
             ("", 10, vec![""]),
             ("one two three", 7, vec!["one two", "three"]),
-            ("one two three", 8, vec!["one two ", "three"]),
+            ("one two three", 8, vec!["one two", "three"]),
             ("a\n\nb", 10, vec!["a", "", "b"]),
             ("    indented code", 12, vec!["    indented", "code"]),
             ("abcdefgh", 3, vec!["abc", "def", "gh"]),
@@ -248,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_line_once_finished_stays_as_it_is_when_more_comes() {
-        let text = "The quick brown fox jumps over the lazy-looking dog, twice: 3.14 äöü-漢字漢字漢字 end";
+        let text =
+            "The quick brown fox jumps over the lazy-looking dog, twice: 3.14 äöü-漢字漢字漢字 end";
         for width in 1..40 {
             for (at, _) in text.char_indices() {
                 let part = wrap(&text[..at], width);

@@ -86,7 +86,10 @@ struct Stream {
 impl View {
     /// A conversation that is known by its id, or a new one (0).
     pub fn new(conversation: i64) -> Self {
-        View { conversation, ..View::default() }
+        View {
+            conversation,
+            ..View::default()
+        }
     }
 
     /// Whether a run is going on.
@@ -96,9 +99,8 @@ impl View {
 
     /// Whether nothing goes on until a person decides.
     pub fn waits_for_people(&self) -> bool {
-        let at_work = |call: &Call| {
-            matches!(call.state.as_str(), "proposed" | "running" | "unreachable")
-        };
+        let at_work =
+            |call: &Call| matches!(call.state.as_str(), "proposed" | "running" | "unreachable");
         self.is_busy()
             && !self.approvals.is_empty()
             && matches!(self.run.state.as_str(), "waiting" | "tools")
@@ -107,12 +109,16 @@ impl View {
 
     /// The approval that has waited longest.
     pub fn oldest_approval(&self) -> Option<&Approval> {
-        self.approvals.values().min_by_key(|approval| (approval.asked_ms, approval.call_task))
+        self.approvals
+            .values()
+            .min_by_key(|approval| (approval.asked_ms, approval.call_task))
     }
 
     /// Inputs that are not placed yet, oldest first.
     pub fn queued(&self) -> impl Iterator<Item = &Submission> {
-        self.inbox.values().filter(|submission| submission.state == "queued")
+        self.inbox
+            .values()
+            .filter(|submission| submission.state == "queued")
     }
 
     /// The text of the answer that is streaming.
@@ -127,7 +133,9 @@ impl View {
 
     /// The end of a call's output, and the bytes before it.
     pub fn output(&self, task: i64) -> (&str, u64) {
-        self.outputs.get(&task).map_or(("", 0), |stream| (&stream.kept, stream.dropped))
+        self.outputs
+            .get(&task)
+            .map_or(("", 0), |stream| (&stream.kept, stream.dropped))
     }
 
     /// Takes a frame in; frames of other conversations change nothing.
@@ -169,15 +177,26 @@ impl View {
             self.chunk(chunk, events);
         }
         // A snapshot is all there is: what it lacks was settled meanwhile.
-        let open: Vec<String> = view.approvals.iter().map(|approval| approval.id.clone()).collect();
+        let open: Vec<String> = view
+            .approvals
+            .iter()
+            .map(|approval| approval.id.clone())
+            .collect();
         for approval in view.approvals {
             self.approval(approval, events);
         }
-        let closed: Vec<String> =
-            self.approvals.keys().filter(|id| !open.contains(id)).cloned().collect();
+        let closed: Vec<String> = self
+            .approvals
+            .keys()
+            .filter(|id| !open.contains(id))
+            .cloned()
+            .collect();
         for id in closed {
             if let Some(approval) = self.approvals.remove(&id) {
-                events.push(Event::Decided(Approval { state: "decided".into(), ..approval }));
+                events.push(Event::Decided(Approval {
+                    state: "decided".into(),
+                    ..approval
+                }));
             }
         }
         let waiting: Vec<i64> = view.inbox.iter().map(|submission| submission.id).collect();
@@ -187,7 +206,13 @@ impl View {
         }
         match view.run {
             Some(run) => self.run(run, events),
-            None => self.run(Run { state: "idle".into(), ..self.run.clone() }, events),
+            None => self.run(
+                Run {
+                    state: "idle".into(),
+                    ..self.run.clone()
+                },
+                events,
+            ),
         }
     }
 
@@ -196,7 +221,10 @@ impl View {
         for chunk in change.chunks {
             self.chunk(chunk, events);
         }
-        let began = change.run.clone().filter(|run| run.state != "idle" && !self.is_busy());
+        let began = change
+            .run
+            .clone()
+            .filter(|run| run.state != "idle" && !self.is_busy());
         if let Some(run) = began {
             self.run(run, events);
         }
@@ -252,7 +280,10 @@ impl View {
             Of::Output => {
                 let task = chunk.task;
                 let text =
-                    self.outputs.entry(task).or_default().push(chunk, OUTPUT_TAIL, Keep::Tail);
+                    self.outputs
+                        .entry(task)
+                        .or_default()
+                        .push(chunk, OUTPUT_TAIL, Keep::Tail);
                 if !text.is_empty() {
                     events.push(Event::Output { task, text });
                 }
@@ -294,7 +325,11 @@ impl View {
         let ended = matches!(run.state.as_str(), "" | "idle");
         if was_busy && (ended || run.id != self.run.id) {
             // The last figures come with the end, or stand from before it.
-            let last = if ended && run.id == self.run.id { run.clone() } else { self.run.clone() };
+            let last = if ended && run.id == self.run.id {
+                run.clone()
+            } else {
+                self.run.clone()
+            };
             events.push(Event::RunEnded(last));
             self.calls.clear();
             self.outputs.clear();
@@ -334,7 +369,9 @@ impl Stream {
         if chunk.task != self.task {
             return Some(true);
         }
-        let Some(at) = chunk.offset.checked_sub(self.dropped) else { return Some(false) };
+        let Some(at) = chunk.offset.checked_sub(self.dropped) else {
+            return Some(false);
+        };
         let at = usize::try_from(at).ok()?;
         let known = self.kept.as_bytes().get(at..).unwrap_or_default();
         let both = known.len().min(chunk.text.len());
@@ -344,7 +381,11 @@ impl Stream {
     /// Takes a chunk in and returns what is new of it.
     fn push(&mut self, chunk: Chunk, max: usize, keep: Keep) -> String {
         if chunk.task != self.task || self.differs(&chunk) == Some(true) {
-            *self = Stream { task: chunk.task, dropped: chunk.offset, kept: String::new() };
+            *self = Stream {
+                task: chunk.task,
+                dropped: chunk.offset,
+                kept: String::new(),
+            };
         }
         let known = usize::try_from(self.end().saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
         if chunk.offset > self.end() {
@@ -352,7 +393,9 @@ impl Stream {
             self.dropped = chunk.offset;
             self.kept.clear();
         }
-        let Some(new) = chunk.text.get(known..) else { return String::new() };
+        let Some(new) = chunk.text.get(known..) else {
+            return String::new();
+        };
         match keep {
             Keep::Head if self.kept.len() + new.len() > max => return String::new(),
             _ => self.kept.push_str(new),

@@ -3,19 +3,37 @@
 use super::*;
 
 fn change(sequence: u64, change: Change) -> WatchFrame {
-    WatchFrame { sequence, session: "s".into(), frame: Some(Frame::Change(change)) }
+    WatchFrame {
+        sequence,
+        session: "s".into(),
+        frame: Some(Frame::Change(change)),
+    }
 }
 
 fn snapshot(sequence: u64, view: ConversationView) -> WatchFrame {
-    WatchFrame { sequence, session: "s".into(), frame: Some(Frame::Snapshot(view)) }
+    WatchFrame {
+        sequence,
+        session: "s".into(),
+        frame: Some(Frame::Snapshot(view)),
+    }
 }
 
 fn run(state: &str) -> Run {
-    Run { id: 1, state: state.into(), turns: 2, ..Run::default() }
+    Run {
+        id: 1,
+        state: state.into(),
+        turns: 2,
+        ..Run::default()
+    }
 }
 
 fn chunk(of: Of, task: i64, offset: u64, text: &str) -> Chunk {
-    Chunk { of: of.into(), task, offset, text: text.into() }
+    Chunk {
+        of: of.into(),
+        task,
+        offset,
+        text: text.into(),
+    }
 }
 
 fn answers(events: &[Event]) -> Vec<&str> {
@@ -30,19 +48,50 @@ fn answers(events: &[Event]) -> Vec<&str> {
 }
 
 fn chunks(view: &mut View, chunks: Vec<Chunk>) -> Vec<Event> {
-    view.apply(change(1, Change { conversation: 7, chunks, ..Change::default() }))
+    view.apply(change(
+        1,
+        Change {
+            conversation: 7,
+            chunks,
+            ..Change::default()
+        },
+    ))
 }
 
 #[test]
 fn chunks_that_come_twice_are_shown_once_and_other_attempts_are_told() {
     for (name, given, expected) in [
-        ("in order", vec![(1, 0, "ab"), (1, 2, "cd")], vec!["ab", "cd"]),
-        ("again from the start", vec![(1, 0, "ab"), (1, 0, "abcd")], vec!["ab", "cd"]),
-        ("again a part", vec![(1, 0, "abcd"), (1, 2, "cd")], vec!["abcd"]),
-        ("another attempt", vec![(1, 0, "ab"), (1, 0, "xy")], vec!["ab", "(void)", "xy"]),
-        ("another task", vec![(1, 0, "ab"), (2, 0, "ab")], vec!["ab", "(void)", "ab"]),
+        (
+            "in order",
+            vec![(1, 0, "ab"), (1, 2, "cd")],
+            vec!["ab", "cd"],
+        ),
+        (
+            "again from the start",
+            vec![(1, 0, "ab"), (1, 0, "abcd")],
+            vec!["ab", "cd"],
+        ),
+        (
+            "again a part",
+            vec![(1, 0, "abcd"), (1, 2, "cd")],
+            vec!["abcd"],
+        ),
+        (
+            "another attempt",
+            vec![(1, 0, "ab"), (1, 0, "xy")],
+            vec!["ab", "(void)", "xy"],
+        ),
+        (
+            "another task",
+            vec![(1, 0, "ab"), (2, 0, "ab")],
+            vec!["ab", "(void)", "ab"],
+        ),
         ("a gap", vec![(1, 0, "ab"), (1, 9, "z")], vec!["ab", "z"]),
-        ("many bytes a character", vec![(1, 0, "ä"), (1, 0, "äö"), (1, 4, "ü")], vec!["ä", "ö", "ü"]),
+        (
+            "many bytes a character",
+            vec![(1, 0, "ä"), (1, 0, "äö"), (1, 4, "ü")],
+            vec!["ä", "ö", "ü"],
+        ),
     ] {
         let mut view = View::new(7);
         let mut seen = Vec::new();
@@ -56,7 +105,11 @@ fn chunks_that_come_twice_are_shown_once_and_other_attempts_are_told() {
 
 #[test]
 fn a_snapshot_after_a_loss_brings_only_what_is_new() {
-    let entry = |id, kind: &str| Entry { id, kind: kind.into(), ..Entry::default() };
+    let entry = |id, kind: &str| Entry {
+        id,
+        kind: kind.into(),
+        ..Entry::default()
+    };
     let mut view = View::new(7);
     let first = ConversationView {
         conversation: 7,
@@ -70,20 +123,33 @@ fn a_snapshot_after_a_loss_brings_only_what_is_new() {
 
     let mut again = first;
     again.chunks = vec![chunk(Of::Answer, 5, 0, "hello")];
-    assert_eq!(view.apply(snapshot(4, again.clone())), [Event::Answer("lo".into())]);
+    assert_eq!(
+        view.apply(snapshot(4, again.clone())),
+        [Event::Answer("lo".into())]
+    );
 
     again.chunks.clear();
     again.entries.push(entry(2, "pi.assistant"));
     again.run = Some(run("idle"));
     let events = view.apply(snapshot(9, again));
-    assert_eq!(events, [Event::Entry(entry(2, "pi.assistant")), Event::RunEnded(run("idle"))]);
+    assert_eq!(
+        events,
+        [
+            Event::Entry(entry(2, "pi.assistant")),
+            Event::RunEnded(run("idle"))
+        ]
+    );
     assert_eq!((view.sequence, view.session.as_str()), (9, "s"));
 }
 
 #[test]
 fn other_conversations_are_not_shown() {
     let mut view = View::new(7);
-    let other = Change { conversation: 8, run: Some(run("tools")), ..Change::default() };
+    let other = Change {
+        conversation: 8,
+        run: Some(run("tools")),
+        ..Change::default()
+    };
     assert_eq!(view.apply(change(1, other)), []);
     assert!(!view.is_busy());
 }
@@ -91,44 +157,98 @@ fn other_conversations_are_not_shown() {
 #[test]
 fn a_run_that_begins_and_ends_in_one_change_is_seen_whole() {
     let mut view = View::new(7);
-    let begin = Change { conversation: 7, run: Some(run("requesting")), ..Change::default() };
-    assert_eq!(view.apply(change(1, begin)), [Event::RunBegan(run("requesting"))]);
-    let next = Run { id: 2, ..run("requesting") };
-    let turn = Change { conversation: 7, run: Some(next.clone()), ..Change::default() };
+    let begin = Change {
+        conversation: 7,
+        run: Some(run("requesting")),
+        ..Change::default()
+    };
+    assert_eq!(
+        view.apply(change(1, begin)),
+        [Event::RunBegan(run("requesting"))]
+    );
+    let next = Run {
+        id: 2,
+        ..run("requesting")
+    };
+    let turn = Change {
+        conversation: 7,
+        run: Some(next.clone()),
+        ..Change::default()
+    };
     let events = view.apply(change(2, turn));
-    assert_eq!(events, [Event::RunEnded(run("requesting")), Event::RunBegan(next)]);
+    assert_eq!(
+        events,
+        [Event::RunEnded(run("requesting")), Event::RunBegan(next)]
+    );
 }
 
 #[test]
 fn a_run_waits_for_people_when_nothing_else_is_at_work() {
-    let call = |task, state: &str| Call { task, state: state.into(), ..Call::default() };
-    let asked = Approval { id: "a".into(), state: "pending".into(), ..Approval::default() };
+    let call = |task, state: &str| Call {
+        task,
+        state: state.into(),
+        ..Call::default()
+    };
+    let asked = Approval {
+        id: "a".into(),
+        state: "pending".into(),
+        ..Approval::default()
+    };
     for (run_state, calls, approvals, waits) in [
-        ("waiting", vec![call(1, "waiting-approval")], vec![asked.clone()], true),
-        ("tools", vec![call(1, "waiting-approval"), call(2, "done")], vec![asked.clone()], true),
-        ("tools", vec![call(1, "waiting-approval"), call(2, "running")], vec![asked.clone()], false),
+        (
+            "waiting",
+            vec![call(1, "waiting-approval")],
+            vec![asked.clone()],
+            true,
+        ),
+        (
+            "tools",
+            vec![call(1, "waiting-approval"), call(2, "done")],
+            vec![asked.clone()],
+            true,
+        ),
+        (
+            "tools",
+            vec![call(1, "waiting-approval"), call(2, "running")],
+            vec![asked.clone()],
+            false,
+        ),
         ("waiting", vec![], vec![], false),
         ("requesting", vec![], vec![asked.clone()], false),
     ] {
         let mut view = View::new(7);
-        view.apply(change(1, Change {
-            conversation: 7,
-            run: Some(run(run_state)),
-            calls: calls.clone(),
-            approvals,
-            ..Change::default()
-        }));
+        view.apply(change(
+            1,
+            Change {
+                conversation: 7,
+                run: Some(run(run_state)),
+                calls: calls.clone(),
+                approvals,
+                ..Change::default()
+            },
+        ));
         assert_eq!(view.waits_for_people(), waits, "{run_state} {calls:?}");
     }
 }
 
 #[test]
 fn an_approval_is_asked_once_and_decided_once() {
-    let approval = |state: &str| Approval { id: "a".into(), state: state.into(), ..Approval::default() };
+    let approval = |state: &str| Approval {
+        id: "a".into(),
+        state: state.into(),
+        ..Approval::default()
+    };
     let mut view = View::new(7);
     let mut apply = |state: &str| {
         let approvals = vec![approval(state)];
-        view.apply(change(1, Change { conversation: 7, approvals, ..Change::default() }))
+        view.apply(change(
+            1,
+            Change {
+                conversation: 7,
+                approvals,
+                ..Change::default()
+            },
+        ))
     };
     assert_eq!(apply("pending"), [Event::Asked(approval("pending"))]);
     assert_eq!(apply("pending"), []);
@@ -156,12 +276,19 @@ fn output_is_followed_in_bounded_memory() {
 fn settled_inputs_leave_the_inbox() {
     let mut view = View::new(7);
     let mut apply = |state: &str| {
-        let submission = Submission { id: 4, state: state.into(), ..Submission::default() };
-        view.apply(change(1, Change {
-            conversation: 7,
-            submissions: vec![submission],
-            ..Change::default()
-        }));
+        let submission = Submission {
+            id: 4,
+            state: state.into(),
+            ..Submission::default()
+        };
+        view.apply(change(
+            1,
+            Change {
+                conversation: 7,
+                submissions: vec![submission],
+                ..Change::default()
+            },
+        ));
         (view.queued().count(), view.inbox.len())
     };
     assert_eq!(apply("queued"), (1, 1));

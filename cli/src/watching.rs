@@ -84,7 +84,11 @@ impl Follower {
                 Err(Stopped::Error(error)) => error,
                 Ok(()) => Error::Broken("the watch ended".into()),
             };
-            losses = if std::mem::take(&mut self.heard) { 1 } else { losses + 1 };
+            losses = if std::mem::take(&mut self.heard) {
+                1
+            } else {
+                losses + 1
+            };
             if !error.is_connection_loss() || losses > LOSSES {
                 let _ = send.send(Watched::Failed(error)).await;
                 return;

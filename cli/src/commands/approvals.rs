@@ -19,7 +19,12 @@ pub async fn list(project: Option<&Path>, args: ApprovalsArgs) -> Result<Exit, E
         all: args.all,
         id: String::new(),
     };
-    let approvals = connection.client().approvals(request).await?.into_inner().approvals;
+    let approvals = connection
+        .client()
+        .approvals(request)
+        .await?
+        .into_inner()
+        .approvals;
     if args.output.output == Output::Json {
         for approval in &approvals {
             say(json::approval(approval))?;
@@ -27,7 +32,11 @@ pub async fn list(project: Option<&Path>, args: ApprovalsArgs) -> Result<Exit, E
         return Ok(Exit::Done);
     }
     if approvals.is_empty() {
-        say(if args.all { "no approvals were asked" } else { "no approval waits" })?;
+        say(if args.all {
+            "no approvals were asked"
+        } else {
+            "no approval waits"
+        })?;
     }
     let screen = terminal::stdout();
     for approval in &approvals {
@@ -71,7 +80,9 @@ fn until(length: &str, now_ms: i64) -> Result<i64, Error> {
         Ok(Some(length)) => {
             Ok(now_ms.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX)))
         }
-        Ok(None) => Err(Error::Usage("--for: a grant for the workspace must end; write 7d".into())),
+        Ok(None) => Err(Error::Usage(
+            "--for: a grant for the workspace must end; write 7d".into(),
+        )),
         Err(error) => Err(Error::Usage(format!("--for: {error}"))),
     }
 }
@@ -90,7 +101,11 @@ pub async fn deny(project: Option<&Path>, args: DenyArgs) -> Result<Exit, Error>
 
 /// Decides; 5 where somebody had decided otherwise before.
 async fn decide(project: Option<&Path>, request: DecideRequest) -> Result<Exit, Error> {
-    let wanted = if request.approve { "approved" } else { "denied" };
+    let wanted = if request.approve {
+        "approved"
+    } else {
+        "denied"
+    };
     let connection = setup::records(project).await?;
     let response = connection.client().decide(request).await?.into_inner();
     let approval = response.approval.unwrap_or_default();
@@ -99,7 +114,11 @@ async fn decide(project: Option<&Path>, request: DecideRequest) -> Result<Exit, 
         say("somebody had decided before:")?;
     }
     say(cards::decision_line(&approval, screen.width).render(screen.colours))?;
-    Ok(if response.first || approval.state == wanted { Exit::Done } else { Exit::Refused })
+    Ok(if response.first || approval.state == wanted {
+        Exit::Done
+    } else {
+        Exit::Refused
+    })
 }
 
 #[cfg(test)]
@@ -111,7 +130,13 @@ mod tests {
     fn a_grant_for_the_workspace_has_an_end() {
         assert_eq!(until("8h", 1000).unwrap(), 28_801_000);
         for wrong in ["never", "soon", ""] {
-            assert!(until(wrong, 0).unwrap_err().to_string().starts_with("--for"), "{wrong}");
+            assert!(
+                until(wrong, 0)
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("--for"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -16,8 +16,16 @@ use crate::{format, json, setup, terminal};
 /// Lists conversations.
 pub async fn list(project: Option<&Path>, args: ListArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let request = ConversationsRequest { limit: args.limit, before: 0 };
-    let found = connection.client().conversations(request).await?.into_inner().conversations;
+    let request = ConversationsRequest {
+        limit: args.limit,
+        before: 0,
+    };
+    let found = connection
+        .client()
+        .conversations(request)
+        .await?
+        .into_inner()
+        .conversations;
     if args.output.output == Output::Json {
         for conversation in &found {
             say(json::conversation(conversation))?;
@@ -41,7 +49,10 @@ pub fn line(conversation: &Conversation, now_ms: i64, width: usize) -> Line {
         notes.push(one_line(&conversation.state, 30));
     }
     if conversation.pending_approvals > 0 {
-        notes.push(format::count(conversation.pending_approvals.into(), "open approval"));
+        notes.push(format::count(
+            conversation.pending_approvals.into(),
+            "open approval",
+        ));
     }
     if conversation.queued > 0 {
         notes.push(format!("{} queued", conversation.queued));
@@ -64,11 +75,22 @@ pub async fn abort(project: Option<&Path>, args: AbortArgs) -> Result<Exit, Erro
     let connection = setup::records(project).await?;
     let mut client = connection.client();
     let conversation = named_or_last(&mut client, args.conversation).await?;
-    let request = AbortRequest { conversation, run_only: args.run_only, author: None };
+    let request = AbortRequest {
+        conversation,
+        run_only: args.run_only,
+        author: None,
+    };
     let response = client.abort(request).await?.into_inner();
-    say(if response.was_running { "stopped" } else { "nothing was running" })?;
+    say(if response.was_running {
+        "stopped"
+    } else {
+        "nothing was running"
+    })?;
     for submission in response.withdrawn {
-        say(format_args!("withdrawn: {}", one_line(&submission.text, 200)))?;
+        say(format_args!(
+            "withdrawn: {}",
+            one_line(&submission.text, 200)
+        ))?;
     }
     Ok(Exit::Done)
 }
@@ -91,7 +113,11 @@ mod tests {
             line(&conversation, 180_000, 80).text(),
             "  12  Fix the parser  3 min ago, waiting, 1 open approval, 2 queued"
         );
-        conversation = Conversation { id: 1, state: "idle".into(), ..Conversation::default() };
+        conversation = Conversation {
+            id: 1,
+            state: "idle".into(),
+            ..Conversation::default()
+        };
         assert_eq!(line(&conversation, 0, 80).text(), "   1  (untitled)  now");
         for width in 1..40 {
             assert!(line(&conversation, 0, width).width() <= width);

@@ -87,7 +87,11 @@ async fn agree_to_unisolated(connection: &mut Connection) -> Result<(), Error> {
     if !connection.is_unisolated_refused() || connection.plan().allow_unisolated {
         return Ok(());
     }
-    let missing = connection.status.sandbox.as_ref().map(|sandbox| sandbox.missing.join(", "));
+    let missing = connection
+        .status
+        .sandbox
+        .as_ref()
+        .map(|sandbox| sandbox.missing.join(", "));
     let question = format!(
         "No sandbox can be made here (missing: {}): commands would run with all your rights. \
          Run them all the same, each after you approve it?",

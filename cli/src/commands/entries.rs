@@ -34,7 +34,10 @@ pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Erro
     if response.more
         && let Some(first) = response.entries.first()
     {
-        let text = format!("(older ones: mooring entries {conversation} --before {})", first.id);
+        let text = format!(
+            "(older ones: mooring entries {conversation} --before {})",
+            first.id
+        );
         say(Line::new(Style::Dim, text).render(screen.colours))?;
     }
     for entry in &response.entries {
@@ -57,10 +60,20 @@ fn lines(entry: &Entry, width: usize) -> Vec<Line> {
         "" => String::new(),
         state => format!("  ({})", one_line(state, 40)),
     };
-    let mut lines =
-        vec![Line::new(style, format!("{:>5} {}{state}", entry.id, one_line(kind, 40))).cut(width)];
+    let mut lines = vec![
+        Line::new(
+            style,
+            format!("{:>5} {}{state}", entry.id, one_line(kind, 40)),
+        )
+        .cut(width),
+    ];
     if !entry.text.trim().is_empty() {
-        lines.extend(paragraph(Style::Plain, sanitize(entry.text.trim_end()).as_str(), "      ", width));
+        lines.extend(paragraph(
+            Style::Plain,
+            sanitize(entry.text.trim_end()).as_str(),
+            "      ",
+            width,
+        ));
     }
     lines
 }
@@ -79,6 +92,9 @@ mod tests {
             ..Entry::default()
         };
         let texts: Vec<String> = lines(&entry, 20).iter().map(Line::text).collect();
-        assert_eq!(texts, ["    3 assistant  (a…", "      one two three ", "      four"]);
+        assert_eq!(
+            texts,
+            ["    3 assistant  (a…", "      one two three", "      four"]
+        );
     }
 }

@@ -23,7 +23,11 @@ pub async fn run(project: Option<&Path>, args: GrantsArgs) -> Result<Exit, Error
         }
         None => {
             let conversation = args.conversation.unwrap_or_default();
-            client.grants(GrantsRequest { conversation }).await?.into_inner().grants
+            client
+                .grants(GrantsRequest { conversation })
+                .await?
+                .into_inner()
+                .grants
         }
     };
     if args.output.output == Output::Text && grants.is_empty() {
@@ -54,11 +58,17 @@ fn line(grant: &Grant, now_ms: i64, zone: &TimeZone) -> String {
     });
     if grant.revoked_ms > 0 {
         let when = format::moment(now_ms, grant.revoked_ms, zone);
-        text.push_str(&format!(", revoked by {} {when}", one_line(&grant.revoked_by, 60)));
+        text.push_str(&format!(
+            ", revoked by {} {when}",
+            one_line(&grant.revoked_by, 60)
+        ));
     } else if grant.expires_ms > 0 && grant.expires_ms <= now_ms {
         text.push_str(", expired");
     } else if grant.expires_ms > 0 {
-        text.push_str(&format!(", until {}", format::moment(now_ms, grant.expires_ms, zone)));
+        text.push_str(&format!(
+            ", until {}",
+            format::moment(now_ms, grant.expires_ms, zone)
+        ));
     }
     text
 }
@@ -78,11 +88,33 @@ mod tests {
         };
         let day = 86_400_000;
         for (grant, end) in [
-            (Grant { conversation: 7, ..grant.clone() }, ", for conversation 7"),
-            (Grant { expires_ms: 3_600_000, ..grant.clone() }, ", for the workspace, until 01:00"),
-            (Grant { expires_ms: 1, ..grant.clone() }, ", for the workspace, expired"),
             (
-                Grant { revoked_ms: day, revoked_by: "local:bo".into(), ..grant.clone() },
+                Grant {
+                    conversation: 7,
+                    ..grant.clone()
+                },
+                ", for conversation 7",
+            ),
+            (
+                Grant {
+                    expires_ms: 3_600_000,
+                    ..grant.clone()
+                },
+                ", for the workspace, until 01:00",
+            ),
+            (
+                Grant {
+                    expires_ms: 1,
+                    ..grant.clone()
+                },
+                ", for the workspace, expired",
+            ),
+            (
+                Grant {
+                    revoked_ms: day,
+                    revoked_by: "local:bo".into(),
+                    ..grant.clone()
+                },
                 ", for the workspace, revoked by local:bo 1970-01-02 00:00",
             ),
         ] {

@@ -30,9 +30,16 @@ pub fn run(project: Option<&Path>, args: &InitArgs) -> Result<Exit, Error> {
             _ => error.to_string(),
         },
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(fail)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(fail)?;
     file.write_all(text.as_bytes()).map_err(fail)?;
-    say(format_args!("wrote {0}; start with: mooring dev {0}", path.display()))?;
+    say(format_args!(
+        "wrote {0}; start with: mooring dev {0}",
+        path.display()
+    ))?;
     Ok(Exit::Done)
 }
 

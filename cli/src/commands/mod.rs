@@ -55,8 +55,17 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
 
 /// The conversation that was active last.
 pub async fn last_conversation(client: &mut Client) -> Result<Option<Conversation>, Error> {
-    let request = ConversationsRequest { limit: 1, before: 0 };
-    Ok(client.conversations(request).await?.into_inner().conversations.into_iter().next())
+    let request = ConversationsRequest {
+        limit: 1,
+        before: 0,
+    };
+    Ok(client
+        .conversations(request)
+        .await?
+        .into_inner()
+        .conversations
+        .into_iter()
+        .next())
 }
 
 /// The conversation that was named, or the one that was active last.
@@ -81,5 +90,9 @@ pub fn say(line: impl std::fmt::Display) -> Result<(), Error> {
 
 /// A request id that no other call will use.
 pub fn new_request_id() -> String {
-    format!("cli-{}-{:016x}", crate::format::now_ms(), rand::random::<u64>())
+    format!(
+        "cli-{}-{:016x}",
+        crate::format::now_ms(),
+        rand::random::<u64>()
+    )
 }

@@ -3,9 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use mooring_wire::harness::{
-    EntriesRequest, Part, SubmitRequest, SubmitResponse, WhenBusy, part,
-};
+use mooring_wire::harness::{EntriesRequest, Part, SubmitRequest, SubmitResponse, WhenBusy, part};
 
 use super::{last_conversation, new_request_id, say};
 use crate::args::SendArgs;
@@ -30,7 +28,9 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,
         (None, true) => 0,
-        (None, false) => last_conversation(&mut client).await?.map_or(0, |last| last.id),
+        (None, false) => last_conversation(&mut client)
+            .await?
+            .map_or(0, |last| last.id),
     };
     // A watch of a conversation begins with all of it; of a new one there is
     // nothing before the input, and its changes are among those of all.
@@ -40,8 +40,15 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     let request = SubmitRequest {
         conversation,
         request_id: args.request_id.clone().unwrap_or_else(new_request_id),
-        content: vec![Part { part: Some(part::Part::Text(text)) }],
-        when_busy: if args.steer { WhenBusy::Steer } else { WhenBusy::Unspecified }.into(),
+        content: vec![Part {
+            part: Some(part::Part::Text(text)),
+        }],
+        when_busy: if args.steer {
+            WhenBusy::Steer
+        } else {
+            WhenBusy::Unspecified
+        }
+        .into(),
         autonomous: args.autonomous,
         model: args.model.clone().unwrap_or_default(),
         ..SubmitRequest::default()
@@ -111,7 +118,10 @@ async fn begin(watch: &mut Watch, view: &mut View) -> Result<(), Error> {
 fn text(words: &[String]) -> Result<String, Error> {
     let text = if words == ["-"] {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().take(INPUT_MAX + 1).read_to_end(&mut bytes)?;
+        std::io::stdin()
+            .lock()
+            .take(INPUT_MAX + 1)
+            .read_to_end(&mut bytes)?;
         if bytes.len() as u64 > INPUT_MAX {
             return Err(Error::Usage("the input is longer than 16 MiB".into()));
         }
@@ -128,7 +138,11 @@ fn text(words: &[String]) -> Result<String, Error> {
 
 fn output(args: &SendArgs) -> Printer<std::io::Stdout> {
     let screen = crate::terminal::stdout();
-    let colours = if args.quiet { Colours::Off } else { screen.colours };
+    let colours = if args.quiet {
+        Colours::Off
+    } else {
+        screen.colours
+    };
     Printer::new(std::io::stdout(), colours, Inputs::Hidden, screen.width)
 }
 
@@ -176,7 +190,11 @@ impl<W: std::io::Write> Sent<W> {
             let ids: Vec<&str> = view.approvals.keys().map(String::as_str).collect();
             let line = format!(
                 "waiting for {}: mooring approve {}",
-                if ids.len() == 1 { "an approval" } else { "approvals" },
+                if ids.len() == 1 {
+                    "an approval"
+                } else {
+                    "approvals"
+                },
                 ids.join(", ")
             );
             if self.quiet {
@@ -203,14 +221,20 @@ impl<W: std::io::Write> Sent<W> {
         };
         let entries = client.entries(request).await?.into_inner().entries;
         let exit = Exit::of_submission(&response.state);
-        match entries.into_iter().rev().find(|entry| entry.kind == "pi.assistant") {
+        match entries
+            .into_iter()
+            .rev()
+            .find(|entry| entry.kind == "pi.assistant")
+        {
             Some(entry) if exit == Exit::Done => self.out.events(&[Event::Entry(entry)])?,
             _ => self.out.line(&Line::new(
                 Style::Notice,
-                format!("it ended {}; `mooring entries {}` tells how", response.state, response.conversation),
+                format!(
+                    "it ended {}; `mooring entries {}` tells how",
+                    response.state, response.conversation
+                ),
             ))?,
         }
         Ok(exit)
     }
 }
-

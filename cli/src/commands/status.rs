@@ -31,8 +31,15 @@ pub async fn run(project: Option<&Path>, args: OutputArgs) -> Result<Exit, Error
 pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
     let fact = |name: &str, value: String| format!("{name:<10}  {value}");
     let workspace = match status.workspace_path.as_str() {
-        "" => format!("{} (the default; `mooring init` prints it)", one_line(&status.workspace, 60)),
-        path => format!("{} ({})", one_line(&status.workspace, 60), one_line(path, 300)),
+        "" => format!(
+            "{} (the default; `mooring init` prints it)",
+            one_line(&status.workspace, 60)
+        ),
+        path => format!(
+            "{} ({})",
+            one_line(&status.workspace, 60),
+            one_line(path, 300)
+        ),
     };
     let mut lines = vec![
         fact("project", one_line(&status.project, 300)),
@@ -41,16 +48,36 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
     ];
     if !status.missing_keys.is_empty() {
         let keys = one_line(&status.missing_keys.join(", "), 300);
-        lines.push(fact("", format!("missing: {keys}; set it and run `mooring dev` again")));
+        lines.push(fact(
+            "",
+            format!("missing: {keys}; set it and run `mooring dev` again"),
+        ));
     }
     lines.push(fact("sandbox", sandbox(status)));
-    lines.push(fact("policy", sanitize(&status.policy_digest).chars().take(12).collect()));
+    lines.push(fact(
+        "policy",
+        sanitize(&status.policy_digest).chars().take(12).collect(),
+    ));
     if !status.workspace_error.is_empty() {
-        lines.push(fact("", format!("the file is wrong, the last good one is in use: {}", sanitize(&status.workspace_error))));
+        lines.push(fact(
+            "",
+            format!(
+                "the file is wrong, the last good one is in use: {}",
+                sanitize(&status.workspace_error)
+            ),
+        ));
     }
     if !status.pending_changes.is_empty() {
-        lines.push(fact("", "the changed file permits more; it waits for a yes in `mooring dev`:".into()));
-        lines.extend(status.pending_changes.iter().map(|change| fact("", format!("  {}", one_line(change, 200)))));
+        lines.push(fact(
+            "",
+            "the changed file permits more; it waits for a yes in `mooring dev`:".into(),
+        ));
+        lines.extend(
+            status
+                .pending_changes
+                .iter()
+                .map(|change| fact("", format!("  {}", one_line(change, 200)))),
+        );
     }
     lines.push(fact(
         "work",
@@ -76,7 +103,9 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
 }
 
 fn sandbox(status: &StatusResponse) -> String {
-    let Some(sandbox) = &status.sandbox else { return "starting".into() };
+    let Some(sandbox) = &status.sandbox else {
+        return "starting".into();
+    };
     let mut text = match (sandbox.reachable, sandbox.error.as_str()) {
         (true, "") => grade(&sandbox.grade),
         (true, error) => format!("{}: {}", grade(&sandbox.grade), one_line(error, 300)),
@@ -84,7 +113,10 @@ fn sandbox(status: &StatusResponse) -> String {
         (false, error) => format!("not reachable: {}", one_line(error, 300)),
     };
     if !sandbox.missing.is_empty() {
-        text.push_str(&format!("; missing: {}", one_line(&sandbox.missing.join(", "), 300)));
+        text.push_str(&format!(
+            "; missing: {}",
+            one_line(&sandbox.missing.join(", "), 300)
+        ));
     }
     text
 }
@@ -103,7 +135,10 @@ mod tests {
             model: "claude".into(),
             missing_keys: vec!["ANTHROPIC_API_KEY".into()],
             policy_digest: "0123456789abcdef".into(),
-            sandbox: Some(Sandbox { error: "no namespaces".into(), ..Sandbox::default() }),
+            sandbox: Some(Sandbox {
+                error: "no namespaces".into(),
+                ..Sandbox::default()
+            }),
             running: 1,
             pending_approvals: 2,
             database_bytes: 4096,

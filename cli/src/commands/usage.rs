@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use mooring_wire::harness::usage_response::Row;
 use mooring_wire::harness::UsageRequest;
+use mooring_wire::harness::usage_response::Row;
 
 use super::say;
 use crate::args::{Output, UsageArgs};
@@ -15,7 +15,9 @@ use crate::{format, json, setup};
 /// Prints what was used, by day and model.
 pub async fn run(project: Option<&Path>, args: UsageArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let request = UsageRequest { conversation: args.conversation.unwrap_or_default() };
+    let request = UsageRequest {
+        conversation: args.conversation.unwrap_or_default(),
+    };
     let rows = connection.client().usage(request).await?.into_inner().rows;
     match args.output.output {
         Output::Json => rows.iter().try_for_each(|row| say(json::usage(row)))?,
@@ -29,18 +31,36 @@ pub fn table(rows: &[Row]) -> Vec<String> {
     if rows.is_empty() {
         return vec!["nothing was used yet".into()];
     }
-    let model_width =
-        rows.iter().map(|row| one_line(&row.model, 30).chars().count()).max().unwrap_or(0).max(5);
+    let model_width = rows
+        .iter()
+        .map(|row| one_line(&row.model, 30).chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(5);
     let line = |day: &str, model: &str, requests: &str, tokens: [&str; 3], cost: &str| {
         format!(
             "{day:<10}  {model:<model_width$}  {requests:>8}  {:>7}  {:>7}  {:>7}  {cost}",
             tokens[0], tokens[1], tokens[2]
         )
     };
-    let mut lines = vec![line("day", "model", "requests", ["in", "cached", "out"], "cost")];
-    let mut sum = Row { cost_known: true, ..Row::default() };
+    let mut lines = vec![line(
+        "day",
+        "model",
+        "requests",
+        ["in", "cached", "out"],
+        "cost",
+    )];
+    let mut sum = Row {
+        cost_known: true,
+        ..Row::default()
+    };
     for row in rows {
-        lines.push(row_line(&line, row, &one_line(&row.day, 10), &one_line(&row.model, 30)));
+        lines.push(row_line(
+            &line,
+            row,
+            &one_line(&row.day, 10),
+            &one_line(&row.model, 30),
+        ));
         sum.requests += row.requests;
         sum.input_tokens += row.input_tokens;
         sum.cached_tokens += row.cached_tokens;

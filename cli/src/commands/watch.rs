@@ -22,8 +22,18 @@ pub async fn run(project: Option<&Path>, args: WatchArgs) -> Result<Exit, Error>
     let connection = Connection::attach(setup::running_plan(project).await?).await?;
     let mut watch = Watch::new(connection, args.conversation.unwrap_or_default());
     let screen = terminal::stdout();
-    let out = Printer::new(std::io::stdout(), screen.colours, Inputs::Shown, screen.width);
-    let mut people = People { out, views: BTreeMap::new(), last: 0, many: args.conversation.is_none() };
+    let out = Printer::new(
+        std::io::stdout(),
+        screen.colours,
+        Inputs::Shown,
+        screen.width,
+    );
+    let mut people = People {
+        out,
+        views: BTreeMap::new(),
+        last: 0,
+        many: args.conversation.is_none(),
+    };
     while let Some(watched) = watch.next().await {
         match (watched, args.output.output) {
             (Watched::Frame(frame), Output::Json) => say(json::frame(&frame))?,
@@ -50,7 +60,10 @@ impl<W: std::io::Write> People<W> {
             Some(Frame::Change(change)) => change.conversation,
             None => return Ok(()),
         };
-        let view = self.views.entry(conversation).or_insert_with(|| View::new(conversation));
+        let view = self
+            .views
+            .entry(conversation)
+            .or_insert_with(|| View::new(conversation));
         let events = view.apply(frame);
         if !view.is_busy() && self.many {
             // An idle conversation has nothing to be remembered.
@@ -58,7 +71,10 @@ impl<W: std::io::Write> People<W> {
         }
         if self.many && self.last != conversation && !events.is_empty() {
             self.last = conversation;
-            self.out.line(&Line::new(Style::Dim, format!("— conversation {conversation} —")))?;
+            self.out.line(&Line::new(
+                Style::Dim,
+                format!("— conversation {conversation} —"),
+            ))?;
         }
         Ok(self.out.events(&events)?)
     }

@@ -1,8 +1,9 @@
 //! What a person wants of the harness, carried out.
 
 use mooring_wire::harness::{
-    AbortRequest, ApprovalsRequest, ConfigureRequest, ConversationsRequest, DecideRequest, Part, Scope,
-    StatusRequest, StatusResponse, SubmitRequest, UsageRequest, WhenBusy, WithdrawRequest, part,
+    AbortRequest, ApprovalsRequest, ConfigureRequest, ConversationsRequest, DecideRequest, Part,
+    Scope, StatusRequest, StatusResponse, SubmitRequest, UsageRequest, WhenBusy, WithdrawRequest,
+    part,
 };
 
 use crate::commands;
@@ -83,49 +84,73 @@ pub struct Done {
 
 impl Done {
     fn told(lines: Vec<Line>) -> Self {
-        Done { lines, ..Done::default() }
+        Done {
+            lines,
+            ..Done::default()
+        }
     }
 }
 
 /// Carries it out; `width` is the screen's.
 pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<Done, Error> {
     match act {
-        Act::Submit { conversation, text, when } => {
-            submit(connection, conversation, text, when).await
-        }
+        Act::Submit {
+            conversation,
+            text,
+            when,
+        } => submit(connection, conversation, text, when).await,
         Act::Decide { id, decision } => decide(connection, id, decision, width).await,
         Act::Stop(conversation) => stop(connection, conversation).await,
         Act::Withdraw(submission) => {
-            let request = || WithdrawRequest { submission, author: None };
-            let response =
-                connection.call(move |mut c| async move { c.withdraw(request()).await }).await?;
+            let request = || WithdrawRequest {
+                submission,
+                author: None,
+            };
+            let response = connection
+                .call(move |mut c| async move { c.withdraw(request()).await })
+                .await?;
             let text = response.submission.map(|s| s.text).unwrap_or_default();
             Ok(Done::told(vec![withdrawn(&text)]))
         }
         Act::Threads => {
-            let request = ConversationsRequest { limit: 20, before: 0 };
+            let request = ConversationsRequest {
+                limit: 20,
+                before: 0,
+            };
             let found = connection
                 .call(move |mut c| async move { c.conversations(request).await })
                 .await?
                 .conversations;
             if found.is_empty() {
-                return Ok(Done::told(vec![Line::new(Style::Dim, "there is no conversation yet")]));
+                return Ok(Done::told(vec![Line::new(
+                    Style::Dim,
+                    "there is no conversation yet",
+                )]));
             }
             let now = format::now_ms();
             Ok(Done::told(
-                found.iter().map(|one| commands::conversation_line(one, now, width)).collect(),
+                found
+                    .iter()
+                    .map(|one| commands::conversation_line(one, now, width))
+                    .collect(),
             ))
         }
         Act::Pending(conversation) => {
-            let request = || ApprovalsRequest { conversation, all: false, id: String::new() };
+            let request = || ApprovalsRequest {
+                conversation,
+                all: false,
+                id: String::new(),
+            };
             let found = connection
                 .call(move |mut c| async move { c.approvals(request()).await })
                 .await?
                 .approvals;
             let zone = jiff::tz::TimeZone::system();
             let now = format::now_ms();
-            let mut lines: Vec<Line> =
-                found.iter().flat_map(|one| cards::approval_card(one, now, &zone, width)).collect();
+            let mut lines: Vec<Line> = found
+                .iter()
+                .flat_map(|one| cards::approval_card(one, now, &zone, width))
+                .collect();
             if lines.is_empty() {
                 lines.push(Line::new(Style::Dim, "no approval waits"));
             }
@@ -152,7 +177,11 @@ async fn look(connection: &Connection, known: String) -> Result<Done, Error> {
         return Ok(Done::default());
     };
     let (told, lines) = workspace_news(&status.into_inner(), &known);
-    Ok(Done { lines, workspace_told: Some(told), ..Done::default() })
+    Ok(Done {
+        lines,
+        workspace_told: Some(told),
+        ..Done::default()
+    })
 }
 
 /// What stands against the Workspace file, by a word that names it, and what to
@@ -164,11 +193,21 @@ fn workspace_news(status: &StatusResponse, known: &str) -> (String, Vec<Line>) {
     }
     let mut lines = Vec::new();
     if !status.workspace_error.is_empty() {
-        let text = format!("the Workspace file is wrong, the last good one stays in use: {}", status.workspace_error);
-        lines.extend(sanitize(&text).lines().map(|line| Line::new(Style::Bad, line)));
+        let text = format!(
+            "the Workspace file is wrong, the last good one stays in use: {}",
+            status.workspace_error
+        );
+        lines.extend(
+            sanitize(&text)
+                .lines()
+                .map(|line| Line::new(Style::Bad, line)),
+        );
     }
     if !status.pending_workspace.is_empty() {
-        lines.push(Line::new(Style::Notice, "the Workspace file has changed and would permit more:"));
+        lines.push(Line::new(
+            Style::Notice,
+            "the Workspace file has changed and would permit more:",
+        ));
         lines.extend(
             status
                 .pending_changes
@@ -181,18 +220,29 @@ fn workspace_news(status: &StatusResponse, known: &str) -> (String, Vec<Line>) {
 }
 
 async fn accept(connection: &Connection) -> Result<Done, Error> {
-    let status = connection.call(|mut c| async move { c.status(StatusRequest {}).await }).await?;
+    let status = connection
+        .call(|mut c| async move { c.status(StatusRequest {}).await })
+        .await?;
     if status.pending_workspace.is_empty() {
-        return Ok(Done::told(vec![Line::new(Style::Dim, "nothing waits for a yes")]));
+        return Ok(Done::told(vec![Line::new(
+            Style::Dim,
+            "nothing waits for a yes",
+        )]));
     }
     connection
         .call(move |mut c| {
             let accept_workspace = status.pending_workspace.clone();
-            let request = ConfigureRequest { accept_workspace, ..ConfigureRequest::default() };
+            let request = ConfigureRequest {
+                accept_workspace,
+                ..ConfigureRequest::default()
+            };
             async move { c.configure(request).await }
         })
         .await?;
-    Ok(Done::told(vec![Line::new(Style::Good, "the changed Workspace file is in use")]))
+    Ok(Done::told(vec![Line::new(
+        Style::Good,
+        "the changed Workspace file is in use",
+    )]))
 }
 
 async fn submit(
@@ -208,7 +258,9 @@ async fn submit(
     let request = SubmitRequest {
         conversation,
         request_id: commands::new_request_id(),
-        content: vec![Part { part: Some(part::Part::Text(text)) }],
+        content: vec![Part {
+            part: Some(part::Part::Text(text)),
+        }],
         when_busy: when_busy.into(),
         ..SubmitRequest::default()
     };
@@ -218,7 +270,10 @@ async fn submit(
             async move { c.submit(request).await }
         })
         .await?;
-    Ok(Done { conversation: Some(response.conversation), ..Done::default() })
+    Ok(Done {
+        conversation: Some(response.conversation),
+        ..Done::default()
+    })
 }
 
 async fn decide(
@@ -249,16 +304,29 @@ async fn decide(
     let mut lines = Vec::new();
     if !response.first {
         lines.push(Line::new(Style::Notice, "somebody had decided before:"));
-        lines.push(cards::decision_line(&response.approval.unwrap_or_default(), width));
+        lines.push(cards::decision_line(
+            &response.approval.unwrap_or_default(),
+            width,
+        ));
     }
     // The first decision is told by the watch.
     Ok(Done::told(lines))
 }
 
 async fn stop(connection: &Connection, conversation: i64) -> Result<Done, Error> {
-    let request = || AbortRequest { conversation, run_only: false, author: None };
-    let response = connection.call(move |mut c| async move { c.abort(request()).await }).await?;
-    let mut lines: Vec<Line> = response.withdrawn.iter().map(|s| withdrawn(&s.text)).collect();
+    let request = || AbortRequest {
+        conversation,
+        run_only: false,
+        author: None,
+    };
+    let response = connection
+        .call(move |mut c| async move { c.abort(request()).await })
+        .await?;
+    let mut lines: Vec<Line> = response
+        .withdrawn
+        .iter()
+        .map(|s| withdrawn(&s.text))
+        .collect();
     if !response.was_running && lines.is_empty() {
         lines.push(Line::new(Style::Dim, "nothing was running"));
     }
@@ -271,7 +339,10 @@ fn withdrawn(text: &str) -> Line {
 
 async fn usage(connection: &Connection, conversation: i64) -> Result<Done, Error> {
     let mut lines = Vec::new();
-    for (title, conversation) in [("this conversation", conversation), ("all conversations", 0)] {
+    for (title, conversation) in [
+        ("this conversation", conversation),
+        ("all conversations", 0),
+    ] {
         if conversation == 0 && title.starts_with("this") {
             continue;
         }
@@ -287,7 +358,10 @@ async fn usage(connection: &Connection, conversation: i64) -> Result<Done, Error
 
 /// An error as lines of the conversation.
 pub fn error_lines(error: &Error) -> Vec<Line> {
-    sanitize(&error.to_string()).lines().map(|line| Line::new(Style::Bad, line)).collect()
+    sanitize(&error.to_string())
+        .lines()
+        .map(|line| Line::new(Style::Bad, line))
+        .collect()
 }
 
 /// What a typed command asks for, in a conversation whose oldest open approval
@@ -299,12 +373,27 @@ pub fn of_typed(
 ) -> Result<Option<Act>, String> {
     use slash::Typed;
     let approval = |id: Option<String>| {
-        id.or_else(|| oldest.map(String::from)).ok_or_else(|| "no approval waits here".to_owned())
+        id.or_else(|| oldest.map(String::from))
+            .ok_or_else(|| "no approval waits here".to_owned())
     };
-    let begun = |act| if conversation == 0 { Err("nothing was said yet".to_owned()) } else { Ok(Some(act)) };
+    let begun = |act| {
+        if conversation == 0 {
+            Err("nothing was said yet".to_owned())
+        } else {
+            Ok(Some(act))
+        }
+    };
     match typed {
-        Typed::Message(text) => Ok(Some(Act::Submit { conversation, text, when: When::InTurn })),
-        Typed::Steer(text) => Ok(Some(Act::Submit { conversation, text, when: When::Now })),
+        Typed::Message(text) => Ok(Some(Act::Submit {
+            conversation,
+            text,
+            when: When::InTurn,
+        })),
+        Typed::Steer(text) => Ok(Some(Act::Submit {
+            conversation,
+            text,
+            when: When::Now,
+        })),
         Typed::Threads => Ok(Some(Act::Threads)),
         Typed::Stop => begun(Act::Stop(conversation)),
         Typed::Withdraw(id) => Ok(Some(Act::Withdraw(id))),
@@ -314,15 +403,22 @@ pub fn of_typed(
         Typed::Accept => Ok(Some(Act::Accept)),
         Typed::Approve { id, scope } => {
             let id = approval(id)?;
-            Ok(Some(Act::Decide { id, decision: Decision::Approve(scope) }))
+            Ok(Some(Act::Decide {
+                id,
+                decision: Decision::Approve(scope),
+            }))
         }
-        Typed::Deny { id, reason } => {
-            Ok(Some(Act::Decide { id: approval(id)?, decision: Decision::Deny(reason) }))
-        }
+        Typed::Deny { id, reason } => Ok(Some(Act::Decide {
+            id: approval(id)?,
+            decision: Decision::Deny(reason),
+        })),
         Typed::Wrong(text) => Err(text),
-        Typed::Nothing | Typed::Resume(_) | Typed::New | Typed::Queue | Typed::Help | Typed::Quit => {
-            Ok(None)
-        }
+        Typed::Nothing
+        | Typed::Resume(_)
+        | Typed::New
+        | Typed::Queue
+        | Typed::Help
+        | Typed::Quit => Ok(None),
     }
 }
 
@@ -346,20 +442,46 @@ mod tests {
 
     #[test]
     fn typed_commands_become_acts_in_their_conversation() {
-        let decide = |id: &str, decision| Ok(Some(Act::Decide { id: id.into(), decision }));
-        let submit = |text: &str, when| Ok(Some(Act::Submit { conversation: 7, text: text.into(), when }));
+        let decide = |id: &str, decision| {
+            Ok(Some(Act::Decide {
+                id: id.into(),
+                decision,
+            }))
+        };
+        let submit = |text: &str, when| {
+            Ok(Some(Act::Submit {
+                conversation: 7,
+                text: text.into(),
+                when,
+            }))
+        };
         for (typed, oldest, act) in [
             ("hello", None, submit("hello", When::InTurn)),
             ("/steer left", None, submit("left", When::Now)),
             ("/stop", None, Ok(Some(Act::Stop(7)))),
-            ("/approve", Some("a"), decide("a", Decision::Approve(slash::Scope::Once))),
-            ("/approve b", Some("a"), decide("b", Decision::Approve(slash::Scope::Once))),
+            (
+                "/approve",
+                Some("a"),
+                decide("a", Decision::Approve(slash::Scope::Once)),
+            ),
+            (
+                "/approve b",
+                Some("a"),
+                decide("b", Decision::Approve(slash::Scope::Once)),
+            ),
             ("/approve", None, Err("no approval waits here".into())),
-            ("/deny no good", Some("a"), decide("a", Decision::Deny("no good".into()))),
+            (
+                "/deny no good",
+                Some("a"),
+                decide("a", Decision::Deny("no good".into())),
+            ),
             ("/help", None, Ok(None)),
         ] {
             assert_eq!(of_typed(parse(typed), 7, oldest), act, "{typed}");
         }
-        assert_eq!(of_typed(parse("/stop"), 0, None), Err("nothing was said yet".into()));
+        assert_eq!(
+            of_typed(parse("/stop"), 0, None),
+            Err("nothing was said yet".into())
+        );
     }
 }

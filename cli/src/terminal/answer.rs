@@ -45,7 +45,11 @@ impl Answer {
         let wrapped = wrap(&self.line, self.width);
         // The last word may still grow and move to the next row.
         let sure = wrapped.len().saturating_sub(2).max(self.given);
-        rows.extend(wrapped[self.given.min(sure)..sure.min(wrapped.len())].iter().map(Line::plain));
+        rows.extend(
+            wrapped[self.given.min(sure)..sure.min(wrapped.len())]
+                .iter()
+                .map(Line::plain),
+        );
         self.given = sure;
         rows
     }
@@ -69,7 +73,11 @@ impl Answer {
 
     /// Gives up what came; returns the rows of it that were not given out.
     pub fn void(&mut self) -> Vec<Line> {
-        let rows = if self.line.is_empty() { Vec::new() } else { self.end_line() };
+        let rows = if self.line.is_empty() {
+            Vec::new()
+        } else {
+            self.end_line()
+        };
         *self = Answer::default();
         rows
     }
@@ -79,13 +87,21 @@ impl Answer {
         if self.line.is_empty() {
             return Vec::new();
         }
-        wrap(&self.line, self.width).into_iter().skip(self.given).map(Line::plain).collect()
+        wrap(&self.line, self.width)
+            .into_iter()
+            .skip(self.given)
+            .map(Line::plain)
+            .collect()
     }
 
     fn end_line(&mut self) -> Vec<Line> {
         let line = std::mem::take(&mut self.line);
         let given = std::mem::take(&mut self.given);
-        wrap(&line, self.width).into_iter().skip(given).map(Line::plain).collect()
+        wrap(&line, self.width)
+            .into_iter()
+            .skip(given)
+            .map(Line::plain)
+            .collect()
     }
 }
 

@@ -148,7 +148,13 @@ impl App {
     /// Carries it out in the background; what comes of it comes back as
     /// [`Finished`].
     fn act(&mut self, act: Act) {
-        let begins = matches!(act, Act::Submit { conversation: 0, .. });
+        let begins = matches!(
+            act,
+            Act::Submit {
+                conversation: 0,
+                ..
+            }
+        );
         if begins {
             if let Some(behind) = &mut self.behind {
                 behind.push(act);
@@ -171,14 +177,18 @@ impl App {
     fn take(&mut self, finished: Finished) {
         let conversation = match finished.result {
             Ok(done) => {
-                done.lines.into_iter().for_each(|line| self.session.say(line));
+                done.lines
+                    .into_iter()
+                    .for_each(|line| self.session.say(line));
                 if let Some(told) = done.workspace_told {
                     self.workspace_told = told;
                 }
                 done.conversation
             }
             Err(error) => {
-                act::error_lines(&error).into_iter().for_each(|line| self.session.say(line));
+                act::error_lines(&error)
+                    .into_iter()
+                    .for_each(|line| self.session.say(line));
                 None
             }
         };
@@ -195,9 +205,11 @@ impl App {
         }
         for act in self.behind.take().unwrap_or_default() {
             self.act(match (act, conversation) {
-                (Act::Submit { text, when, .. }, Some(conversation)) => {
-                    Act::Submit { conversation, text, when }
-                }
+                (Act::Submit { text, when, .. }, Some(conversation)) => Act::Submit {
+                    conversation,
+                    text,
+                    when,
+                },
                 (act, _) => act,
             });
         }
@@ -219,7 +231,9 @@ impl App {
             }
             Some(Watched::Failed(error @ Error::Refused { .. })) => {
                 // There is no such conversation, for instance.
-                act::error_lines(&error).into_iter().for_each(|line| self.session.say(line));
+                act::error_lines(&error)
+                    .into_iter()
+                    .for_each(|line| self.session.say(line));
                 self.session.go(0);
                 self.watch = Watch::new(self.connection.clone(), 0);
                 Ok(())
@@ -238,7 +252,9 @@ impl App {
             return;
         }
         let events = self.session.view.apply(frame);
-        let ended = events.iter().any(|event| matches!(event, Event::RunEnded(_)));
+        let ended = events
+            .iter()
+            .any(|event| matches!(event, Event::RunEnded(_)));
         self.session.events(events, now_ms());
         if ended && self.connection.is_outdated() {
             self.renew();
@@ -251,10 +267,18 @@ impl App {
         let done = self.done.clone();
         tokio::spawn(async move {
             let result = connection.reopen().await.map(|()| Done {
-                lines: vec![Line::new(Style::Dim, "(the harness runs with this version now)")],
+                lines: vec![Line::new(
+                    Style::Dim,
+                    "(the harness runs with this version now)",
+                )],
                 ..Done::default()
             });
-            let _ = done.send(Finished { begins: false, result }).await;
+            let _ = done
+                .send(Finished {
+                    begins: false,
+                    result,
+                })
+                .await;
         });
     }
 }

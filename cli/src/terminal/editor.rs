@@ -51,7 +51,10 @@ pub struct Layout {
 impl Editor {
     /// With the inputs of earlier sessions, oldest first.
     pub fn new(history: Vec<String>) -> Self {
-        Editor { history, ..Editor::default() }
+        Editor {
+            history,
+            ..Editor::default()
+        }
     }
 
     /// Whether nothing is typed.
@@ -148,9 +151,13 @@ impl Editor {
     pub fn down(&mut self) {
         let end = self.row_end();
         if end < self.text.len() {
-            let column = self.text[self.row_start()..self.cursor].graphemes(true).count();
+            let column = self.text[self.row_start()..self.cursor]
+                .graphemes(true)
+                .count();
             let below = end + 1;
-            let below_end = self.text[below..].find('\n').map_or(self.text.len(), |at| below + at);
+            let below_end = self.text[below..]
+                .find('\n')
+                .map_or(self.text.len(), |at| below + at);
             self.cursor = along(&self.text[below..below_end], column) + below;
             return;
         }
@@ -200,7 +207,11 @@ impl Editor {
             }
             place = (rows.len() - 1, columns);
         }
-        Layout { rows, row: place.0, column: place.1 }
+        Layout {
+            rows,
+            row: place.0,
+            column: place.1,
+        }
     }
 
     fn recall(&mut self, at: usize) {
@@ -220,16 +231,24 @@ impl Editor {
     }
 
     fn row_end(&self) -> usize {
-        self.text[self.cursor..].find('\n').map_or(self.text.len(), |at| self.cursor + at)
+        self.text[self.cursor..]
+            .find('\n')
+            .map_or(self.text.len(), |at| self.cursor + at)
     }
 
     fn target(&self, to: To) -> usize {
         let mut grapheme = GraphemeCursor::new(self.cursor, self.text.len(), true);
         match to {
-            To::Left => grapheme.prev_boundary(&self.text, 0).ok().flatten().unwrap_or(0),
-            To::Right => {
-                grapheme.next_boundary(&self.text, 0).ok().flatten().unwrap_or(self.text.len())
-            }
+            To::Left => grapheme
+                .prev_boundary(&self.text, 0)
+                .ok()
+                .flatten()
+                .unwrap_or(0),
+            To::Right => grapheme
+                .next_boundary(&self.text, 0)
+                .ok()
+                .flatten()
+                .unwrap_or(self.text.len()),
             To::WordLeft => self.text[..self.cursor]
                 .unicode_word_indices()
                 .next_back()
@@ -246,7 +265,9 @@ impl Editor {
 
 /// Bytes of the first `column` characters of a row, or of all it has.
 fn along(row: &str, column: usize) -> usize {
-    row.grapheme_indices(true).nth(column).map_or(row.len(), |(at, _)| at)
+    row.grapheme_indices(true)
+        .nth(column)
+        .map_or(row.len(), |(at, _)| at)
 }
 
 #[cfg(test)]
@@ -256,7 +277,11 @@ mod tests {
     /// An editor from a text with `|` where the cursor is.
     fn at(marked: &str) -> Editor {
         let cursor = marked.find('|').unwrap_or(marked.len());
-        Editor { text: marked.replacen('|', "", 1), cursor, ..Editor::default() }
+        Editor {
+            text: marked.replacen('|', "", 1),
+            cursor,
+            ..Editor::default()
+        }
     }
 
     fn marked(editor: &Editor) -> String {
@@ -319,7 +344,11 @@ mod tests {
         editor.insert("new");
         let mut seen = Vec::new();
         for up in [true, true, true, true, false, false, false, false] {
-            if up { editor.up() } else { editor.down() }
+            if up {
+                editor.up()
+            } else {
+                editor.down()
+            }
             seen.push(marked(&editor));
         }
         assert_eq!(
@@ -338,14 +367,20 @@ mod tests {
         assert_eq!(editor.submit(), "new");
         editor.insert("new");
         editor.submit();
-        assert_eq!(editor.history, ["first", "second\nrow", "new"], "the same again is kept once");
+        assert_eq!(
+            editor.history,
+            ["first", "second\nrow", "new"],
+            "the same again is kept once"
+        );
     }
 
     #[test]
     fn enter_after_a_backslash_is_a_new_row() {
-        for (before, is_input, after) in
-            [("abc|", true, "abc|"), ("abc\\|", false, "abc\n|"), ("a\\|b", true, "a\\|b")]
-        {
+        for (before, is_input, after) in [
+            ("abc|", true, "abc|"),
+            ("abc\\|", false, "abc\n|"),
+            ("a\\|b", true, "a\\|b"),
+        ] {
             let mut editor = at(before);
             assert_eq!(editor.enter(), is_input, "{before}");
             assert_eq!(marked(&editor), after);
@@ -366,7 +401,11 @@ mod tests {
             ("漢字|漢", 5, vec!["漢字", "漢"], (1, 0)),
         ] {
             let layout = at(text).layout(width);
-            assert_eq!((layout.rows.clone(), (layout.row, layout.column)), (rows.iter().map(|r| r.to_string()).collect(), place), "{text:?} at {width}");
+            assert_eq!(
+                (layout.rows.clone(), (layout.row, layout.column)),
+                (rows.iter().map(|r| r.to_string()).collect(), place),
+                "{text:?} at {width}"
+            );
         }
     }
 }

@@ -18,9 +18,13 @@ impl History {
     /// only the newest inputs are kept.
     pub fn load(path: &Path) -> (Self, Vec<String>) {
         let text = fs::read_to_string(path).unwrap_or_default();
-        let mut inputs: Vec<String> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let history = History { path: path.to_owned() };
+        let mut inputs: Vec<String> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let history = History {
+            path: path.to_owned(),
+        };
         if inputs.len() > 2 * KEPT {
             inputs.drain(..inputs.len() - KEPT);
             let _ = fs::remove_file(path);
@@ -34,7 +38,11 @@ impl History {
     /// Adds an input. That it cannot be written is not worth an interruption.
     pub fn add(&self, input: &str) {
         let line = serde_json::Value::from(input).to_string();
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.path);
         let _ = file.and_then(|mut file| writeln!(file, "{line}"));
     }
 }
@@ -51,7 +59,11 @@ mod tests {
         let (history, inputs) = History::load(&path);
         assert!(inputs.is_empty());
         history.add("one\ntwo \"three\"");
-        fs::write(&path, format!("{}damaged\n", fs::read_to_string(&path).unwrap())).unwrap();
+        fs::write(
+            &path,
+            format!("{}damaged\n", fs::read_to_string(&path).unwrap()),
+        )
+        .unwrap();
         history.add("last");
         assert_eq!(History::load(&path).1, ["one\ntwo \"three\"", "last"]);
 

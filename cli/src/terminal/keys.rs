@@ -45,8 +45,13 @@ pub enum Key {
 /// The key of a terminal's event; `None` for those that mean nothing here.
 pub fn key(event: Event) -> Option<Key> {
     match event {
-        Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => None,
-        Event::Key(KeyEvent { code, modifiers, .. }) => pressed(code, modifiers),
+        Event::Key(KeyEvent {
+            kind: KeyEventKind::Release,
+            ..
+        }) => None,
+        Event::Key(KeyEvent {
+            code, modifiers, ..
+        }) => pressed(code, modifiers),
         Event::Paste(text) => Some(Key::Paste(text)),
         Event::Resize(width, height) => Some(Key::Resize { width, height }),
         Event::FocusGained | Event::FocusLost | Event::Mouse(_) => None,
@@ -110,7 +115,11 @@ mod tests {
         let none = KeyModifiers::NONE;
         for (code, modifiers, key) in [
             (KeyCode::Char('a'), none, Some(Key::Char('a'))),
-            (KeyCode::Char('A'), KeyModifiers::SHIFT, Some(Key::Char('A'))),
+            (
+                KeyCode::Char('A'),
+                KeyModifiers::SHIFT,
+                Some(Key::Char('A')),
+            ),
             (KeyCode::Char('a'), control, Some(Key::Go(To::Home))),
             (KeyCode::Char('c'), control, Some(Key::Interrupt)),
             (KeyCode::Char('j'), control, Some(Key::NewRow)),

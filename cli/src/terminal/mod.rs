@@ -42,5 +42,8 @@ pub fn stdout() -> Output {
         Ok((columns, _)) if columns > 0 => columns.into(),
         _ => WIDTH_UNKNOWN,
     };
-    Output { colours: Colours::of(no_color.as_deref(), term.as_deref(), is_terminal), width }
+    Output {
+        colours: Colours::of(no_color.as_deref(), term.as_deref(), is_terminal),
+        width,
+    }
 }

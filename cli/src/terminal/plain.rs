@@ -26,7 +26,12 @@ pub async fn talk(
     greeting: Vec<Line>,
 ) -> Result<Exit, Error> {
     let screen = super::stdout();
-    let mut out = Printer::new(std::io::stdout(), screen.colours, Inputs::Hidden, screen.width);
+    let mut out = Printer::new(
+        std::io::stdout(),
+        screen.colours,
+        Inputs::Hidden,
+        screen.width,
+    );
     greeting.iter().try_for_each(|line| out.line(line))?;
     let mut talk = Talk {
         watch: Watch::new(connection.clone(), conversation),
@@ -92,12 +97,19 @@ impl<W: std::io::Write> Talk<W> {
     }
 
     fn exit(&self) -> Exit {
-        if self.view.waits_for_people() { Exit::Waiting } else { self.last }
+        if self.view.waits_for_people() {
+            Exit::Waiting
+        } else {
+            self.last
+        }
     }
 
     /// Takes a line of input; `false` at the end.
     async fn typed(&mut self, line: &str) -> Result<bool, Error> {
-        let oldest = self.view.oldest_approval().map(|approval| approval.id.clone());
+        let oldest = self
+            .view
+            .oldest_approval()
+            .map(|approval| approval.id.clone());
         let decision = oldest.as_ref().and_then(|_| match line.trim() {
             "y" | "yes" => Some(Decision::Approve(slash::Scope::Once)),
             "n" | "no" => Some(Decision::Deny(String::new())),
@@ -137,7 +149,9 @@ impl<W: std::io::Write> Talk<W> {
             }
             Err(error @ Error::Refused { .. }) => {
                 self.last = Exit::Refused;
-                act::error_lines(&error).iter().try_for_each(|line| self.out.line(line))?;
+                act::error_lines(&error)
+                    .iter()
+                    .try_for_each(|line| self.out.line(line))?;
             }
             Err(error) => return Err(error),
         }
@@ -154,12 +168,15 @@ impl<W: std::io::Write> Talk<W> {
             0 => "a new conversation".into(),
             id => format!("conversation {id} {}", one_line(&self.view.title, 80)),
         };
-        self.out.line(&Line::new(Style::Dim, text)).map_err(Error::from)
+        self.out
+            .line(&Line::new(Style::Dim, text))
+            .map_err(Error::from)
     }
 
     fn help(&mut self) -> Result<(), Error> {
         for (usage, meaning) in slash::COMMANDS {
-            self.out.line(&Line::plain(format!("{usage:<18} {meaning}")))?;
+            self.out
+                .line(&Line::plain(format!("{usage:<18} {meaning}")))?;
         }
         Ok(())
     }
@@ -189,15 +206,18 @@ impl<W: std::io::Write> Talk<W> {
                     }
                 }
                 // What ended while the harness was away ended without a word.
-                let ended = events.iter().any(|event| matches!(event, Event::RunEnded(_)));
+                let ended = events
+                    .iter()
+                    .any(|event| matches!(event, Event::RunEnded(_)));
                 if ended && self.view.inbox.is_empty() {
                     self.sent = 0;
                 }
                 Ok(self.out.events(&events)?)
             }
-            Some(Watched::Lost) => {
-                Ok(self.out.line(&Line::new(Style::Dim, "(the harness is gone; starting it again)"))?)
-            }
+            Some(Watched::Lost) => Ok(self.out.line(&Line::new(
+                Style::Dim,
+                "(the harness is gone; starting it again)",
+            ))?),
             Some(Watched::Begun | Watched::Back) => Ok(()),
             Some(Watched::Failed(error)) => Err(error),
             None => Err(Error::Broken("the watch ended".into())),

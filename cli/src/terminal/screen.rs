@@ -26,12 +26,22 @@ pub struct Cursor {
 impl<W: Write> Screen<W> {
     /// Nothing is painted yet; the cursor is at the start of a row.
     pub fn new(out: W, colours: Colours) -> Self {
-        Screen { out, colours, live: Vec::new(), cursor: Cursor::default() }
+        Screen {
+            out,
+            colours,
+            live: Vec::new(),
+            cursor: Cursor::default(),
+        }
     }
 
     /// Prints `above` for good and paints `live` below it. No line may be wider
     /// than the terminal.
-    pub fn paint(&mut self, above: &[Line], live: Vec<Line>, cursor: Cursor) -> std::io::Result<()> {
+    pub fn paint(
+        &mut self,
+        above: &[Line],
+        live: Vec<Line>,
+        cursor: Cursor,
+    ) -> std::io::Result<()> {
         if above.is_empty() && live == self.live && cursor == self.cursor {
             return Ok(());
         }
@@ -103,7 +113,12 @@ mod tests {
 
     impl Terminal {
         fn new(width: usize) -> Self {
-            Terminal { width, rows: vec![Vec::new()], row: 0, column: 0 }
+            Terminal {
+                width,
+                rows: vec![Vec::new()],
+                row: 0,
+                column: 0,
+            }
         }
         fn feed(&mut self, bytes: &[u8]) {
             let text = String::from_utf8(bytes.to_vec()).unwrap();
@@ -165,12 +180,35 @@ mod tests {
         let mut screen = Screen::new(Vec::new(), Colours::Off);
         for (above, live, cursor, shown) in [
             (vec![], vec!["state", "> "], (1, 2), vec!["state", "> "]),
-            (vec!["one", "two"], vec!["state", "> a"], (1, 3), vec!["one", "two", "state", "> a"]),
-            (vec![], vec!["> a", "b", "hint"], (0, 1), vec!["one", "two", "> a", "b", "hint"]),
-            (vec!["three"], vec!["> "], (0, 2), vec!["one", "two", "three", "> "]),
-            (vec!["end"], vec![], (0, 0), vec!["one", "two", "three", "end", ""]),
+            (
+                vec!["one", "two"],
+                vec!["state", "> a"],
+                (1, 3),
+                vec!["one", "two", "state", "> a"],
+            ),
+            (
+                vec![],
+                vec!["> a", "b", "hint"],
+                (0, 1),
+                vec!["one", "two", "> a", "b", "hint"],
+            ),
+            (
+                vec!["three"],
+                vec!["> "],
+                (0, 2),
+                vec!["one", "two", "three", "> "],
+            ),
+            (
+                vec!["end"],
+                vec![],
+                (0, 0),
+                vec!["one", "two", "three", "end", ""],
+            ),
         ] {
-            let cursor = Cursor { row: cursor.0, column: cursor.1 };
+            let cursor = Cursor {
+                row: cursor.0,
+                column: cursor.1,
+            };
             let rows = live.len();
             screen.paint(&lines(&above), lines(&live), cursor).unwrap();
             terminal.feed(&std::mem::take(&mut screen.out));
@@ -183,9 +221,13 @@ mod tests {
     #[test]
     fn nothing_is_written_when_nothing_changed() {
         let mut screen = Screen::new(Vec::new(), Colours::Off);
-        screen.paint(&[], lines(&["> "]), Cursor { row: 0, column: 2 }).unwrap();
+        screen
+            .paint(&[], lines(&["> "]), Cursor { row: 0, column: 2 })
+            .unwrap();
         screen.out.clear();
-        screen.paint(&[], lines(&["> "]), Cursor { row: 0, column: 2 }).unwrap();
+        screen
+            .paint(&[], lines(&["> "]), Cursor { row: 0, column: 2 })
+            .unwrap();
         assert!(screen.out.is_empty());
     }
 
@@ -195,7 +237,9 @@ mod tests {
         for (width, row) in [(20, 2), (10, 2), (5, 2 + 1 + 1), (3, 4 + 1 + 2)] {
             let mut screen = Screen::new(Vec::new(), Colours::Off);
             let live = lines(&["0123456789", "", "> abcd"]);
-            screen.paint(&[], live, Cursor { row: 2, column: 6 }).unwrap();
+            screen
+                .paint(&[], live, Cursor { row: 2, column: 6 })
+                .unwrap();
             screen.resized(width);
             assert_eq!(screen.cursor.row, row, "{width}");
         }

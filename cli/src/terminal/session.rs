@@ -11,7 +11,7 @@ use super::screen::Cursor;
 use crate::style::{Line, Style, paragraph};
 use crate::text::{one_line, sanitize};
 use crate::view::{Event, View};
-use crate::{cards, format, slash};
+use crate::{cards, slash};
 
 /// For how long after its card appeared an approval takes no key: who is typing
 /// at that moment means something else.
@@ -161,7 +161,10 @@ impl Session {
             'n' | 'N' => Some(Decision::Deny(String::new())),
             _ => None,
         };
-        let open = self.view.oldest_approval().map(|approval| approval.id.clone());
+        let open = self
+            .view
+            .oldest_approval()
+            .map(|approval| approval.id.clone());
         if let (true, Some(decision), Some(id)) = (self.editor.is_empty(), decision, open) {
             if now_ms - self.asked_ms < ASKED_GRACE_MS {
                 self.notice = "this approval has only just come up; look, then press again".into();
@@ -201,7 +204,10 @@ impl Session {
             slash::Typed::Queue => self.queue(),
             _ => {}
         }
-        let oldest = self.view.oldest_approval().map(|approval| approval.id.clone());
+        let oldest = self
+            .view
+            .oldest_approval()
+            .map(|approval| approval.id.clone());
         match act::of_typed(typed, self.view.conversation, oldest.as_deref()) {
             Ok(act) => act.map(Want::Act).into_iter().collect(),
             Err(text) => {
@@ -213,7 +219,9 @@ impl Session {
 
     fn help(&mut self) {
         for (usage, meaning) in slash::COMMANDS {
-            self.say(Line::new(Style::Accent, format!("{usage:<18} ")).with(Style::Plain, *meaning));
+            self.say(
+                Line::new(Style::Accent, format!("{usage:<18} ")).with(Style::Plain, *meaning),
+            );
         }
         self.say(Line::new(
             Style::Dim,
@@ -275,6 +283,10 @@ impl Session {
             }
         }
         if let Some(run) = ended {
+            self.notice = match self.interrupt {
+                Interrupt::Leaves => "Ctrl-C again leaves".into(),
+                Interrupt::Stops => String::new(),
+            };
             let rows = self.answer.void();
             self.scrolled.extend(rows);
             self.say(cards::run_card(&run, self.outcome, now_ms));
@@ -314,7 +326,13 @@ impl Session {
         lines.drain(..lines.len().saturating_sub(room));
         let above = lines.len();
         lines.extend(below);
-        (lines, Cursor { row: above + cursor.row, ..cursor })
+        (
+            lines,
+            Cursor {
+                row: above + cursor.row,
+                ..cursor
+            },
+        )
     }
 
     /// What is going on, from the answer to the state of the run.
@@ -325,9 +343,18 @@ impl Session {
             let thinking = sanitize(self.view.thinking());
             let rows = crate::text::wrap(&thinking, width.saturating_sub(2));
             let from = rows.len().saturating_sub(OUTPUT_ROWS);
-            lines.extend(rows[from..].iter().map(|row| Line::new(Style::Dim, format!("  {row}"))));
+            lines.extend(
+                rows[from..]
+                    .iter()
+                    .map(|row| Line::new(Style::Dim, format!("  {row}"))),
+            );
         }
-        for call in self.view.calls.values().filter(|call| !cards::is_over(&call.state)) {
+        for call in self
+            .view
+            .calls
+            .values()
+            .filter(|call| !cards::is_over(&call.state))
+        {
             lines.push(cards::call_line(call, now_ms, width));
             let (output, _) = self.view.output(call.task);
             let output = sanitize(output);
@@ -351,10 +378,17 @@ impl Session {
             lines.push(Line::new(Style::Notice, text).cut(width));
         } else if self.view.is_busy() {
             let run = &self.view.run;
-            let mark = if self.view.waits_for_people() { "?" } else { mark };
+            let mark = if self.view.waits_for_people() {
+                "?"
+            } else {
+                mark
+            };
             lines.push(
                 Line::new(Style::Accent, format!("{mark} {}", cards::run_state(run)))
-                    .with(Style::Dim, format!(" · {} · Ctrl-C stops", cards::figures(run, now_ms)))
+                    .with(
+                        Style::Dim,
+                        format!(" · {} · Ctrl-C stops", cards::figures(run, now_ms)),
+                    )
                     .cut(width),
             );
         }
@@ -364,14 +398,17 @@ impl Session {
                 open => format!(" (and {} more)", open - 1),
             };
             lines.push(
-                Line::new(Style::Notice, format!("{}{more}: ", one_line(&approval.id, 40)))
-                    .with(Style::Bold, "y")
-                    .with(Style::Notice, " once · ")
-                    .with(Style::Bold, "c")
-                    .with(Style::Notice, " in this conversation · ")
-                    .with(Style::Bold, "n")
-                    .with(Style::Notice, " no · /deny WHY")
-                    .cut(width),
+                Line::new(
+                    Style::Notice,
+                    format!("{}{more}: ", one_line(&approval.id, 40)),
+                )
+                .with(Style::Bold, "y")
+                .with(Style::Notice, " once · ")
+                .with(Style::Bold, "c")
+                .with(Style::Notice, " in this conversation · ")
+                .with(Style::Bold, "n")
+                .with(Style::Notice, " no · /deny WHY")
+                .cut(width),
             );
         }
         if !self.notice.is_empty() {
@@ -394,7 +431,13 @@ impl Session {
                 Line::new(Style::Accent, prompt).with(Style::Plain, row.clone())
             })
             .collect();
-        (lines, Cursor { row: layout.row - first, column: layout.column + 2 })
+        (
+            lines,
+            Cursor {
+                row: layout.row - first,
+                column: layout.column + 2,
+            },
+        )
     }
 }
 
