@@ -118,8 +118,9 @@ pub fn enter(options: DevOptions) -> Result<Entered, SandboxError> {
     for name in ["home", "tmp", "cache"] {
         folder(&state.join(name), 0o700)?;
     }
-    clear(&state.join("tmp"))?;
     let lock = lock(&state)?;
+    // Only now: until then it may be in use.
+    clear(&state.join("tmp"))?;
     let protected: Vec<PathBuf> = options
         .protected
         .iter()
@@ -202,6 +203,18 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
         egress: options.egress,
     };
     let private = vec![prepared.state.clone(), certificates];
+    let open = [
+        Path::new("/tmp"),
+        Path::new("/dev"),
+        &prepared.project,
+        &prepared.home,
+    ];
+    if let Some(path) = private
+        .iter()
+        .find(|path| open.iter().any(|open| path.starts_with(open)))
+    {
+        return Err(SandboxError::Private { path: path.clone() });
+    }
     let output_path = prepared.state.join("output");
     let mut read = everything_but(Path::new("/"), &private);
     read.push(output_path.clone());

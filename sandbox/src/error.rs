@@ -23,6 +23,12 @@ pub enum SandboxError {
         /// What stands against it.
         why: &'static str,
     },
+    /// A private folder lies where commands may write.
+    #[error("{} lies below a folder that commands may write; move it elsewhere", path.display())]
+    Private {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Another daemon has the state folder.
     #[error("{} is in use by another sandbox daemon (process {holder}); end it first", state.display())]
     Owned {

@@ -377,7 +377,7 @@ fn bind(source: &Path, target: &Path, writable: Writable) -> io::Result<()> {
 
 /// The folder as it is on the machine, with what commands write kept in the state folder.
 fn overlay(state: &Path, source: &Path, target: &Path) -> io::Result<()> {
-    if !source.is_dir() {
+    if !old(source).is_dir() {
         return bind(&old(source), &new(target), Writable::No);
     }
     let name = hex::encode(&Sha256::digest(source.as_os_str().as_bytes())[..8]);

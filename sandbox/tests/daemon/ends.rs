@@ -52,10 +52,8 @@ async fn a_command_that_heeds_sigterm_may_clean_up() {
     sandbox.appears("ready").await;
     sandbox.signal(&id, Signal::Kill(true)).await;
     let ran = sandbox.attach(&id, 0).await;
-    assert_eq!(
-        (ran.end(), ran.text().as_str()),
-        ((End::Killed, 3), "bye\n")
-    );
+    assert_eq!(ran.end(), (End::Killed, 3));
+    assert!(ran.text().ends_with("bye\n"), "{}", ran.text());
 }
 
 #[tokio::test]

@@ -205,7 +205,7 @@ async fn the_daemon_cannot_be_signalled_traced_or_read() {
                 "for p in 1 2; do
                    for s in KILL STOP TERM SEGV; do kill -$s $p && echo \"LEAK kill $s $p\"; done
                    cat /proc/$p/environ /proc/$p/maps /proc/$p/mem >/dev/null 2>&1 && echo \"LEAK read $p\"
-                   ls /proc/$p/fd/ 2>/dev/null | grep . && echo \"LEAK fd $p\"
+                   readlink /proc/$p/fd/* 2>/dev/null | grep . && echo \"LEAK fd $p\"
                    ls /proc/$p/root/ 2>/dev/null | grep . && echo \"LEAK root $p\"
                    command -v strace >/dev/null && timeout 5 strace -p $p 2>&1 | grep -q attached && echo \"LEAK trace $p\"
                  done; kill -KILL -1; true",

@@ -40,7 +40,8 @@ fn identity(role: Role, workspace: &str) -> Identity {
 
 impl Pod {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        // Not below /tmp, which commands may write.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let authority = Authority::generate("test").unwrap();
         let place = |name: &str| folder.path().join(name);
         for name in ["project", "state", "home"] {
