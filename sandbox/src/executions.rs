@@ -275,7 +275,12 @@ impl Executions {
                 break lost(End::Failed, output, "its supervisor cannot be heard".into());
             };
             let received = ready.try_io(|control| {
-                protocol::receive::<Report>(control.as_fd(), &mut buffer, RecvFlags::DONTWAIT)
+                protocol::receive::<Report>(
+                    control.as_fd(),
+                    &mut buffer,
+                    protocol::MAX_REPORT,
+                    RecvFlags::DONTWAIT,
+                )
             });
             match received {
                 Err(_would_block) => {

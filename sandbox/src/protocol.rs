@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// No message is longer. Below the kernel's default send buffer of 208 KiB.
 pub const MAX_MESSAGE: usize = 192 << 10;
 
+/// A report is short; only an order or a job may carry much.
+pub const MAX_REPORT: usize = 16 << 10;
+
 /// What init starts for the daemon; the other end of the execution's control
 /// socket travels along as a file descriptor.
 #[derive(Debug, Serialize, Deserialize)]
@@ -146,13 +149,14 @@ fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One message, `None` at the end of the other side.
+/// One message of at most `most` bytes, `None` at the end of the other side.
 pub fn receive<T: DeserializeOwned>(
     socket: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
+    most: usize,
     flags: RecvFlags,
 ) -> io::Result<Option<T>> {
-    buffer.resize(MAX_MESSAGE, 0);
+    buffer.resize(most, 0);
     let (length, _) = rustix::net::recv(socket, buffer.as_mut_slice(), flags)?;
     if length == 0 {
         return Ok(None);

@@ -219,7 +219,8 @@ mod tests {
 
     #[test]
     fn text_is_read_by_lines_and_bytes() {
-        let table: &[(&[u8], u64, u64, u64, &str, u64, u64, bool)] = &[
+        type Row = (&'static [u8], u64, u64, u64, &'static str, u64, u64, bool);
+        let table: &[Row] = &[
             (b"", 0, 0, 0, "", 0, 0, false),
             (b"a\nb\nc\n", 0, 0, 0, "a\nb\nc\n", 3, 3, false),
             (b"a\nb\nc", 2, 0, 0, "b\nc", 2, 3, false),

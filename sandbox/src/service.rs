@@ -474,6 +474,7 @@ impl Service {
                 protocol::receive::<Report>(
                     std::os::fd::AsFd::as_fd(control),
                     &mut buffer,
+                    protocol::MAX_REPORT,
                     RecvFlags::DONTWAIT,
                 )
             })

@@ -240,8 +240,12 @@ impl<'a> Supervisor<'a> {
     /// False where the daemon is gone.
     fn take_orders(&mut self, message: &mut Vec<u8>) -> bool {
         loop {
-            let order = match protocol::receive(self.control.as_fd(), message, RecvFlags::DONTWAIT)
-            {
+            let order = match protocol::receive(
+                self.control.as_fd(),
+                message,
+                protocol::MAX_MESSAGE,
+                RecvFlags::DONTWAIT,
+            ) {
                 Ok(Some(order)) => order,
                 Ok(None) => return false,
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,

@@ -120,7 +120,8 @@ async fn without_namespaces_a_killed_daemon_ends_its_commands_too() {
 
 #[tokio::test]
 async fn bad_places_are_named() {
-    let table: [(&str, fn(&mut Sandbox), &str); 3] = [
+    type Row = (&'static str, fn(&mut Sandbox), &'static str);
+    let table: [Row; 3] = [
         (
             "a project that is home",
             |sandbox| sandbox.project.clone_from(&sandbox.home),
