@@ -22,7 +22,7 @@ pub enum Watched {
     /// The watch has begun: whatever happens from now on comes as a frame.
     Begun,
     /// A frame.
-    Frame(WatchFrame),
+    Frame(Box<WatchFrame>),
     /// The harness is gone; it is being started again.
     Lost,
     /// It is back. What was missed comes with the next frames.
@@ -127,7 +127,7 @@ impl Follower {
             self.heard = true;
             self.after = frame.sequence;
             self.session.clone_from(&frame.session);
-            send.send(Watched::Frame(frame)).await?;
+            send.send(Watched::Frame(Box::new(frame))).await?;
         }
     }
 }

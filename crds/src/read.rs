@@ -60,7 +60,10 @@ pub fn read_workspace(text: &str, source_name: &str) -> Result<Workspace, ReadEr
             None => format!(" {}", problem.path),
         };
     }
-    Err(ReadError::Invalid { source_name: source_name.to_owned(), problems })
+    Err(ReadError::Invalid {
+        source_name: source_name.to_owned(),
+        problems,
+    })
 }
 
 /// Another resource in the file, or one without a name.
@@ -79,12 +82,24 @@ fn kind_problems(text: &str, workspace: &Workspace) -> Vec<Problem> {
     ] {
         if found != expected {
             let message = format!("{found:?} has to be {expected}");
-            problems.push(Problem { path: path.into(), message });
+            problems.push(Problem {
+                path: path.into(),
+                message,
+            });
         }
     }
-    if workspace.metadata.name.as_deref().unwrap_or_default().is_empty() {
+    if workspace
+        .metadata
+        .name
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty()
+    {
         let message = "is needed: the workspace's name".into();
-        problems.push(Problem { path: "metadata.name".into(), message });
+        problems.push(Problem {
+            path: "metadata.name".into(),
+            message,
+        });
     }
     problems
 }
@@ -93,9 +108,10 @@ fn kind_problems(text: &str, workspace: &Workspace) -> Vec<Problem> {
 fn told(error: &serde_saphyr::Error, text: &str) -> String {
     let inner = error.without_snippet();
     let mut message = inner.to_string();
-    let place = inner
-        .location()
-        .map(|location| Place { line: location.line(), column: location.column() });
+    let place = inner.location().map(|location| Place {
+        line: location.line(),
+        column: location.column(),
+    });
     if let Some(Place { line, column }) = place {
         // The reader tells the place in words, which stands in front already.
         for words in [
@@ -123,13 +139,20 @@ fn told(error: &serde_saphyr::Error, text: &str) -> String {
     out + &message
 }
 
-/// Of "unknown field `x`, expected one of `a`, `b`": the known one that is
-/// nearest to the unknown one, where it is near.
+/// Of "unknown field `x`, expected one of a, b": the known one that is nearest
+/// to the unknown one, where it is near.
 fn nearest_field(message: &str) -> Option<&str> {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let unknown = quoted.next().filter(|_| message.contains("unknown"))?;
-    quoted
-        .map(|known| (distance(&unknown.to_lowercase(), &known.to_lowercase()), known))
+    let (found, expected) = message.split_once("expected ")?;
+    let unknown = found.split('`').nth(1).filter(|_| found.contains("unknown"))?;
+    expected
+        .trim_start_matches("one of ")
+        .split([',', ' '])
+        .map(|known| known.trim_matches(['`', '"', '\'']))
+        .filter(|known| !known.is_empty())
+        .map(|known| {
+            let distance = distance(&unknown.to_lowercase(), &known.to_lowercase());
+            (distance, known)
+        })
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
         .map(|(_, known)| known)
@@ -142,7 +165,9 @@ fn distance(a: &str, b: &str) -> usize {
     for (i, x) in a.chars().take(64).enumerate() {
         let mut corner = std::mem::replace(&mut row[0], i + 1);
         for (j, y) in b.iter().enumerate() {
-            let cost = (corner + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            let cost = (corner + usize::from(x != *y))
+                .min(row[j] + 1)
+                .min(row[j + 1] + 1);
             corner = std::mem::replace(&mut row[j + 1], cost);
         }
     }

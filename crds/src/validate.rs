@@ -46,7 +46,10 @@ struct Problems(Vec<Problem>);
 
 impl Problems {
     fn add(&mut self, path: impl Display, message: impl Into<String>) {
-        self.0.push(Problem { path: format!("spec.{path}"), message: message.into() });
+        self.0.push(Problem {
+            path: format!("spec.{path}"),
+            message: message.into(),
+        });
     }
 
     fn check<T>(&mut self, path: impl Display, result: Result<T, String>) {
@@ -57,13 +60,20 @@ impl Problems {
 
     fn repo(&mut self, repo: &Repo) {
         self.check("repo.url", repo_url(&repo.url));
-        if repo.reference.as_deref().is_some_and(|reference| !is_reference(reference)) {
+        if repo
+            .reference
+            .as_deref()
+            .is_some_and(|reference| !is_reference(reference))
+        {
             self.add("repo.ref", "is no name of a branch, tag or commit");
         }
     }
 
     fn discord(&mut self, discord: &DiscordSpec) {
-        for (field, id) in [("guildId", &discord.guild_id), ("channelId", &discord.channel_id)] {
+        for (field, id) in [
+            ("guildId", &discord.guild_id),
+            ("channelId", &discord.channel_id),
+        ] {
             self.check(format_args!("discord.{field}"), discord_id(id));
         }
         if discord.attachments.bytes().is_none() {
@@ -73,13 +83,19 @@ impl Problems {
             );
         }
         if discord.attachments.max_count > 10 {
-            self.add("discord.attachments.maxCount", "Discord allows 10 files a message");
+            self.add(
+                "discord.attachments.maxCount",
+                "Discord allows 10 files a message",
+            );
         }
     }
 
     fn models(&mut self, models: &[ModelSpec]) {
         if models.is_empty() {
-            self.add("models", "at least one model is needed; `provider: rehearsal` needs no key");
+            self.add(
+                "models",
+                "at least one model is needed; `provider: rehearsal` needs no key",
+            );
         }
         let mut first = BTreeMap::new();
         for (at, model) in models.iter().enumerate() {
@@ -97,12 +113,22 @@ impl Problems {
     }
 
     fn model(&mut self, path: &str, model: &ModelSpec) {
-        if model.name.is_empty() || model.name.chars().any(|c| c.is_whitespace() || c.is_control())
+        if model.name.is_empty()
+            || model
+                .name
+                .chars()
+                .any(|c| c.is_whitespace() || c.is_control())
         {
-            self.add(format_args!("{path}.name"), "has to be a word without blanks");
+            self.add(
+                format_args!("{path}.name"),
+                "has to be a word without blanks",
+            );
         }
         if model.model.is_empty() && model.provider != Provider::Rehearsal {
-            self.add(format_args!("{path}.model"), "is needed: the provider's name of the model");
+            self.add(
+                format_args!("{path}.model"),
+                "is needed: the provider's name of the model",
+            );
         }
         if let Some(endpoint) = &model.endpoint {
             self.check(format_args!("{path}.endpoint"), endpoint_url(endpoint));
@@ -117,14 +143,16 @@ impl Problems {
                 }
             }
         }
-        for (field, tokens) in
-            [("contextWindow", model.context_window), ("maxOutput", model.max_output)]
-        {
+        for (field, tokens) in [
+            ("contextWindow", model.context_window),
+            ("maxOutput", model.max_output),
+        ] {
             if tokens == Some(0) {
                 self.add(format_args!("{path}.{field}"), "has to be above 0");
             }
         }
         if let (Some(output), Some(window)) = (model.max_output, model.context_window)
+            && window > 0
             && output > window
         {
             self.add(
@@ -160,7 +188,10 @@ impl Problems {
                 (Some(id), None) => ("discordUserId", id),
                 (None, Some(id)) => ("discordRoleId", id),
                 _ => {
-                    self.add(path, "a member is either a discordUserId or a discordRoleId");
+                    self.add(
+                        path,
+                        "a member is either a discordUserId or a discordRoleId",
+                    );
                     continue;
                 }
             };
@@ -168,7 +199,10 @@ impl Problems {
             if let Some(other) = first.insert(name, at) {
                 self.add(
                     format_args!("{path}.{}", name.0),
-                    format!("{} is also members[{other}]; one entry has one role", name.1),
+                    format!(
+                        "{} is also members[{other}]; one entry has one role",
+                        name.1
+                    ),
                 );
             }
             match &member.kubernetes_user {
@@ -185,9 +219,11 @@ impl Problems {
     }
 
     fn policy(&mut self, policy: &Policy) {
-        for (name, table) in
-            [("tool", &policy.tool), ("bash", &policy.bash), ("path", &policy.path)]
-        {
+        for (name, table) in [
+            ("tool", &policy.tool),
+            ("bash", &policy.bash),
+            ("path", &policy.path),
+        ] {
             for pattern in table.keys() {
                 if pattern.trim().is_empty() {
                     self.add(
@@ -203,7 +239,12 @@ impl Problems {
             }
         }
         for (at, test) in policy.tests.iter().enumerate() {
-            let PolicyTest { tool, bash, path, expect: _ } = test;
+            let PolicyTest {
+                tool,
+                bash,
+                path,
+                expect: _,
+            } = test;
             let given: Vec<&String> = [tool, bash, path].into_iter().flatten().collect();
             if given.len() != 1 {
                 self.add(
@@ -211,7 +252,10 @@ impl Problems {
                     "a test has exactly one of tool, bash and path",
                 );
             } else if given[0].trim().is_empty() {
-                self.add(format_args!("policy.tests[{at}]"), "has nothing to be decided");
+                self.add(
+                    format_args!("policy.tests[{at}]"),
+                    "has nothing to be decided",
+                );
             }
         }
     }
@@ -281,7 +325,9 @@ fn repo_url(url: &str) -> Result<(), String> {
              https://example.org/team/project.git"
         ))
     };
-    let Some((host, path)) = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'))
+    let Some((host, path)) = url
+        .strip_prefix("https://")
+        .and_then(|rest| rest.split_once('/'))
     else {
         return wrong();
     };
@@ -294,7 +340,9 @@ fn repo_url(url: &str) -> Result<(), String> {
 
 /// An `http` or `https` address.
 fn endpoint_url(url: &str) -> Result<(), String> {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
     let blank = url.chars().any(|c| c.is_whitespace() || c.is_control());
     match rest {
         Some(rest) if !blank && !rest.is_empty() && !rest.starts_with('/') => Ok(()),
@@ -319,7 +367,9 @@ fn discord_id(id: &str) -> Result<(), String> {
     if id.bytes().all(|b| b.is_ascii_digit()) && id.parse::<u64>().is_ok_and(|id| id > 0) {
         Ok(())
     } else {
-        Err(format!("{id:?} is no Discord id, which is a number of up to 20 digits in quotes"))
+        Err(format!(
+            "{id:?} is no Discord id, which is a number of up to 20 digits in quotes"
+        ))
     }
 }
 

@@ -77,7 +77,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     loop {
         match watch.next().await {
             Some(Watched::Frame(frame)) => {
-                let events = view.apply(frame);
+                let events = view.apply(*frame);
                 if let Some(exit) = sent.take(&view, events)? {
                     return Ok(exit);
                 }
@@ -104,7 +104,7 @@ async fn begin(watch: &mut Watch, view: &mut View) -> Result<(), Error> {
         match watch.next().await {
             Some(Watched::Begun) if view.conversation == 0 => return Ok(()),
             Some(Watched::Frame(frame)) => {
-                view.apply(frame);
+                view.apply(*frame);
                 return Ok(());
             }
             Some(Watched::Begun | Watched::Lost | Watched::Back) => {}

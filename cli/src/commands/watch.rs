@@ -37,7 +37,7 @@ pub async fn run(project: Option<&Path>, args: WatchArgs) -> Result<Exit, Error>
     while let Some(watched) = watch.next().await {
         match (watched, args.output.output) {
             (Watched::Frame(frame), Output::Json) => say(json::frame(&frame))?,
-            (Watched::Frame(frame), Output::Text) => people.frame(frame)?,
+            (Watched::Frame(frame), Output::Text) => people.frame(*frame)?,
             (Watched::Failed(error), _) => return Err(error),
             (Watched::Begun | Watched::Lost | Watched::Back, _) => {}
         }

@@ -218,7 +218,7 @@ impl App {
     fn watched(&mut self, watched: Option<Watched>) -> Result<(), Error> {
         match watched {
             Some(Watched::Frame(frame)) => {
-                self.frame(frame);
+                self.frame(*frame);
                 Ok(())
             }
             Some(Watched::Lost) => {

@@ -78,7 +78,7 @@ impl<W: std::io::Write> Talk<W> {
             match self.watch.next().await {
                 Some(Watched::Begun) if self.view.conversation == 0 => return Ok(()),
                 Some(Watched::Frame(frame)) => {
-                    let events = self.view.apply(frame);
+                    let events = self.view.apply(*frame);
                     let open = |event: &Event| matches!(event, Event::Asked(_));
                     let open: Vec<Event> = events.into_iter().filter(open).collect();
                     self.out.events(&open)?;
@@ -196,7 +196,7 @@ impl<W: std::io::Write> Talk<W> {
     fn watched(&mut self, watched: Option<Watched>) -> Result<(), Error> {
         match watched {
             Some(Watched::Frame(frame)) => {
-                let events = self.view.apply(frame);
+                let events = self.view.apply(*frame);
                 for event in &events {
                     if let Event::Submission(submission) = event
                         && crate::view::is_settled(&submission.state)

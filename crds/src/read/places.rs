@@ -73,7 +73,10 @@ impl Places {
 }
 
 fn place(location: &serde_saphyr::Location) -> Place {
-    Place { line: location.line(), column: location.column() }
+    Place {
+        line: location.line(),
+        column: location.column(),
+    }
 }
 
 /// YAML without its scalars.
