@@ -197,9 +197,8 @@ impl Reader<'_> {
         self.facts.commands.push(fact(words, role, needs, runs));
         for used in &uses.options {
             if used.effect == Effect::Run {
-                let inner = &words[used.words.clone()];
-                if inner.len() > 1 {
-                    self.command(inner, Role::Plain);
+                if used.command {
+                    self.command(&words[used.words.clone()], Role::Plain);
                 }
                 if let Some(value) = &used.value {
                     self.script_text(value.strip_prefix("exec=").unwrap_or(value));

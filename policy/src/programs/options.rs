@@ -82,6 +82,8 @@ pub(crate) struct Use {
     pub words: std::ops::Range<usize>,
     /// The value is the rest of the option's own word.
     pub attached: bool,
+    /// Its words are a command.
+    pub command: bool,
     pub why: &'static str,
 }
 
@@ -182,6 +184,7 @@ impl Scan<'_> {
             value,
             words,
             attached,
+            command: matches!(row.takes, Takes::Command | Takes::Rest),
             why: row.why,
         });
     }

@@ -197,13 +197,9 @@ fn bundle(
     Some(length)
 }
 
-/// `NAME=value`.
-pub(crate) fn is_assignment(text: &str) -> bool {
-    text.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty()
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
-    })
+/// Any word with a `=`: unlike the shell, `env` does not ask for a name of letters.
+fn is_assignment(text: &str) -> bool {
+    text.contains('=')
 }
 
 /// Whether `program` (a name without folder) runs the command in its words.

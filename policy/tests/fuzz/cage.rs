@@ -43,7 +43,7 @@ ln -s /proc/self/fd/1 "$root"/dev/stdout
 for tool in $4; do
     if [ -e "/usr/bin/$tool" ]; then ln -s "/usr/bin/$tool" "$root/tools/$tool"; fi
 done
-printf '#!/usr/bin/dash\n{ printf "%%s\\037" "${0##*/}" "$@"; printf "\\036"; } >> "$CANARY_LOG"\n' > "$root"/tools/c1
+cp "$2"/canary "$root"/tools/c1
 chmod 755 "$root"/tools/c1
 for canary in c2 c3 c4; do cp "$root"/tools/c1 "$root"/tools/$canary; done
 cp "$2"/driver "$root"/driver
