@@ -1,0 +1,72 @@
+//! `mooring-operator`: brings Workspaces up in a cluster and keeps them so.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Parser;
+use mooring_operator::dry_run::dry_run;
+use mooring_operator::metrics::Metrics;
+use mooring_operator::{Settings, run};
+
+/// Brings Workspaces up in a cluster and keeps them so.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Print what would be made of the Workspace in --file, and end.
+    #[arg(long, requires = "file")]
+    dry_run: bool,
+    /// A Workspace in YAML; `-` reads from the standard input.
+    #[arg(short, long, requires = "dry_run")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let Arguments { file, settings, .. } = Arguments::parse();
+    if let Some(file) = file {
+        let name = file.display().to_string();
+        let text = if name == "-" {
+            std::io::read_to_string(std::io::stdin())
+        } else {
+            std::fs::read_to_string(&file)
+        };
+        print!(
+            "{}",
+            dry_run(&settings, &text.with_context(|| name.clone())?, &name)?
+        );
+        return Ok(());
+    }
+    tracing_subscriber::fmt()
+        .json()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| "info,kube=warn,k8s_controller=warn".into()),
+        )
+        .init();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider was installed before"))?;
+
+    let metrics = Metrics::new()?;
+    let listener = tokio::net::TcpListener::bind(settings.http)
+        .await
+        .with_context(|| format!("listening on {}", settings.http))?;
+    let health = tokio::spawn(axum::serve(listener, metrics.routes()).into_future());
+    let client = kube::Client::try_default()
+        .await
+        .context("no way to the API server")?;
+    let identity = std::env::var("POD_NAME")
+        .or_else(|_| std::env::var("HOSTNAME"))
+        .unwrap_or_else(|_| format!("mooring-operator-{}", std::process::id()));
+
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        ended = run::run(client, settings, metrics, &identity) => ended?,
+        served = health => served??,
+        _ = terminate.recv() => tracing::info!("asked to end"),
+        _ = tokio::signal::ctrl_c() => tracing::info!("asked to end"),
+    }
+    Ok(())
+}
