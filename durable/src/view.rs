@@ -93,6 +93,8 @@ pub struct ChangeView {
     pub submissions: Vec<Submission>,
     /// `Some(None)`: the run ended.
     pub run: Option<Option<Run>>,
+    /// The run that ended, with its last figures.
+    pub ended: Option<Run>,
     pub calls: Vec<CallView>,
     pub chunks: Vec<ChunkView>,
     pub approvals: Vec<Approval>,
@@ -135,6 +137,7 @@ impl ChangeView {
             entries: Vec::new(),
             submissions: Vec::new(),
             run: None,
+            ended: None,
             calls: Vec::new(),
             chunks: Vec::new(),
             approvals: Vec::new(),

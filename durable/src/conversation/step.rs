@@ -449,6 +449,7 @@ impl Step {
         self.state.run = None;
         self.before = None;
         self.view.run = Some(None);
+        self.view.ended = Some(run.clone());
         self.changes.push(Change::RunEnded {
             run,
             outcome,

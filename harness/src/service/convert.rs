@@ -56,7 +56,7 @@ impl Convert<'_> {
                 Some(run) => self.run(run),
                 None => wire::Run {
                     state: "idle".into(),
-                    ..wire::Run::default()
+                    ..change.ended.as_ref().map(|run| self.run(run)).unwrap_or_default()
                 },
             }),
             calls: change.calls.iter().map(call).collect(),
