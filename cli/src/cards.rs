@@ -1,6 +1,7 @@
 //! What people read of calls, runs, approvals and the harness: values in, lines out.
 
 use jiff::tz::TimeZone;
+use mooring_wire::harness::status_response::Sandbox;
 use mooring_wire::harness::{Approval, Call, Run, StatusResponse, Submission};
 
 use crate::format;
@@ -76,7 +77,10 @@ pub fn run_card(run: &Run, outcome: &str, now_ms: i64) -> Line {
 
 /// Turns, tools, time, tokens and cost of a run.
 pub fn figures(run: &Run, now_ms: i64) -> String {
-    let mut parts = vec![format::count(run.turns.into(), "turn")];
+    let mut parts = Vec::new();
+    if run.turns > 0 {
+        parts.push(format::count(run.turns.into(), "turn"));
+    }
     if run.tool_calls > 0 {
         parts.push(format::count(run.tool_calls.into(), "tool"));
     }
@@ -208,6 +212,11 @@ pub fn unanswered(submission: &Submission) -> String {
     }
 }
 
+/// Whether the sandbox is still on its way: neither there nor known to fail.
+pub fn is_starting(sandbox: &Sandbox) -> bool {
+    !sandbox.reachable && matches!(sandbox.error.as_str(), "" | "starting")
+}
+
 /// A sandbox's grade in words: isolated, confined, not isolated.
 pub fn grade(word: &str) -> String {
     one_line(&word.replace('-', " "), 40)
@@ -232,7 +241,7 @@ pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
             };
             format!("sandbox {}{missing}", grade(&sandbox.grade))
         }
-        Some(sandbox) if !sandbox.error.is_empty() => {
+        Some(sandbox) if !is_starting(sandbox) => {
             format!("no sandbox: {}", one_line(&sandbox.error, 80))
         }
         _ => "sandbox starting".into(),

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use mooring_wire::harness::status_response::Sandbox;
 
 fn texts(lines: &[Line]) -> Vec<String> {
     lines.iter().map(Line::text).collect()

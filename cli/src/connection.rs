@@ -10,6 +10,7 @@ use mooring_wire::harness::{ConfigureRequest, StatusRequest, StatusResponse, Sto
 use rustix::fs::FlockOperation;
 use tonic::transport::Channel;
 
+use crate::cards;
 use crate::error::Error;
 use crate::keys;
 use crate::processes::{Plan, Started, start_harness};
@@ -148,8 +149,10 @@ impl Connection {
     pub async fn wait_for_sandbox(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         let known = |status: &StatusResponse| {
-            let sandbox = status.sandbox.as_ref();
-            sandbox.is_some_and(|sandbox| sandbox.reachable || !sandbox.error.is_empty())
+            status
+                .sandbox
+                .as_ref()
+                .is_some_and(|sandbox| !cards::is_starting(sandbox))
         };
         while !known(&self.status) && begun.elapsed() < SANDBOX_BOUND {
             tokio::time::sleep(LOOK_AGAIN).await;

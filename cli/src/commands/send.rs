@@ -23,7 +23,9 @@ const INPUT_MAX: u64 = 16 << 20;
 pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> {
     let text = text(&args.text)?;
     let plan = setup::plan(project, args.workspace.as_deref(), &args.start).await?;
-    let connection = Connection::open(plan).await?;
+    let mut connection = Connection::open(plan).await?;
+    // The first prompt tells the model what the sandbox is like.
+    connection.wait_for_sandbox().await?;
     let mut client = connection.client();
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,

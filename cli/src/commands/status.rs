@@ -6,7 +6,7 @@ use mooring_wire::harness::StatusResponse;
 
 use super::say;
 use crate::args::{Output, OutputArgs};
-use crate::cards::grade;
+use crate::cards::{grade, is_starting};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -107,9 +107,9 @@ fn sandbox(status: &StatusResponse) -> String {
         return "starting".into();
     };
     let mut text = match (sandbox.reachable, sandbox.error.as_str()) {
+        _ if is_starting(sandbox) => "starting".into(),
         (true, "") => grade(&sandbox.grade),
         (true, error) => format!("{}: {}", grade(&sandbox.grade), one_line(error, 300)),
-        (false, "") => "starting".into(),
         (false, error) => format!("not reachable: {}", one_line(error, 300)),
     };
     if !sandbox.missing.is_empty() {

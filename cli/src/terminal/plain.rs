@@ -40,6 +40,7 @@ pub async fn talk(
         out,
         width: screen.width,
         sent: 0,
+        decided: String::new(),
         last: Exit::Done,
     };
     talk.begin().await?;
@@ -67,6 +68,8 @@ struct Talk<W> {
     width: usize,
     /// Inputs that were sent and have not ended.
     sent: usize,
+    /// The approval that was decided here, until the watch tells so.
+    decided: String,
     last: Exit,
 }
 
@@ -93,6 +96,9 @@ impl<W: std::io::Write> Talk<W> {
     }
 
     fn is_over(&self) -> bool {
+        if self.view.approvals.contains_key(&self.decided) {
+            return false;
+        }
         self.view.waits_for_people() || (self.sent == 0 && !self.view.is_busy())
     }
 
@@ -138,9 +144,16 @@ impl<W: std::io::Write> Talk<W> {
         };
         let Some(act) = act else { return Ok(true) };
         let is_input = matches!(act, Act::Submit { .. });
+        let decided = match &act {
+            Act::Decide { id, .. } => id.clone(),
+            _ => String::new(),
+        };
         match act::perform(&self.connection, act, self.width).await {
             Ok(done) => {
                 self.sent += usize::from(is_input);
+                if !decided.is_empty() {
+                    self.decided = decided;
+                }
                 if let Some(conversation) = done.conversation {
                     self.view.conversation = conversation;
                     self.watch.focus(conversation);
