@@ -3,5 +3,14 @@
 
 mod support;
 
+mod abort;
 mod approvals;
 mod basics;
+mod budget;
+mod damage;
+mod disk;
+mod inbox;
+mod model;
+mod streams;
+mod tools;
+mod watch;
