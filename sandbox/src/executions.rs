@@ -226,12 +226,16 @@ impl Executions {
         if let Some(output) = self.insert(id, hash, &record, &live)? {
             return Ok((Started::Known, output));
         }
+        // The supervisor prepares while the record is written, and waits for `Go`.
+        let sent = protocol::send_job(self.jobs.as_fd(), &Job::Run(run), theirs.as_fd());
+        drop(theirs);
         if let Err(error) = self.journal.record_synced(record).await {
+            // The supervisor ends with its socket, and nothing has started.
             self.table().entries.remove(id);
             return Err(ExecutionError::Record(id.to_owned(), error));
         }
-        let sent = protocol::send_job(self.jobs.as_fd(), &Job::Run(run), theirs.as_fd());
-        drop(theirs);
+        let sent = sent
+            .and_then(|()| protocol::send(live.control.as_fd(), &Order::Go, SendFlags::DONTWAIT));
         let this = Arc::clone(self);
         let id = id.to_owned();
         match sent {

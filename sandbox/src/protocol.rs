@@ -63,6 +63,8 @@ pub struct ProbeResult {
 /// From the daemon to a supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
+    /// The record is on disk: what was prepared may start.
+    Go,
     Stdin(Vec<u8>),
     StdinClose,
     Resize(u16, u16),

@@ -112,9 +112,11 @@ impl<'a> Supervisor<'a> {
         )?;
         let (stdio, output, input) = Stdio::make(run)?;
         let (failed_read, failed_write) = sys::pipe()?;
+        let (go_read, go_write) = sys::pipe()?;
         let main = match sys::fork()? {
             Forked::Child => {
-                let error = match become_command(run, stdio, surroundings) {
+                drop(go_write);
+                let error = match become_command(run, stdio, &go_read, surroundings) {
                     Ok(never) => match never {},
                     Err(error) => error,
                 };
@@ -123,15 +125,18 @@ impl<'a> Supervisor<'a> {
             }
             Forked::Parent(pid) => pid,
         };
-        drop(stdio);
-        drop(failed_write);
+        drop((stdio, failed_write, go_read));
+        let early = wait_for_go(control)?;
+        // One that has failed already reads it no more.
+        let _ = rustix::io::write(&go_write, b"g");
+        drop(go_write);
         let mut error = String::new();
         io::Read::read_to_string(&mut std::fs::File::from(failed_read), &mut error)?;
         if !error.is_empty() {
             let _ = rustix::process::waitpid(Some(main), WaitOptions::empty());
             return Err(io::Error::other(error));
         }
-        Ok(Self {
+        let mut supervisor = Self {
             control,
             spool,
             main,
@@ -146,7 +151,11 @@ impl<'a> Supervisor<'a> {
             status: None,
             reported: 0,
             reported_at: None,
-        })
+        };
+        for order in early {
+            supervisor.obey(order);
+        }
+        Ok(supervisor)
     }
 
     /// `None` where the daemon is gone.
@@ -250,26 +259,31 @@ impl<'a> Supervisor<'a> {
                 Ok(None) => return false,
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             };
-            match order {
-                Order::Stdin(bytes) => match &mut self.input {
-                    Input::Pipe { queue, .. } | Input::Terminal { queue } => queue.extend(bytes),
-                    Input::None => {}
-                },
-                Order::StdinClose => match &mut self.input {
-                    Input::Pipe { close, .. } => *close = true,
-                    // What a terminal has for an end of input.
-                    Input::Terminal { queue } => queue.push_back(4),
-                    Input::None => {}
-                },
-                Order::Resize(rows, columns) => {
-                    if let (Input::Terminal { .. }, Some(terminal)) = (&self.input, &self.output) {
-                        let _ = rustix::termios::tcsetwinsize(terminal, winsize(rows, columns));
-                    }
-                }
-                Order::Kill => self.end_all(End::Killed, TERM_GRACE),
-            }
-            self.feed();
+            self.obey(order);
         }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Go => {}
+            Order::Stdin(bytes) => match &mut self.input {
+                Input::Pipe { queue, .. } | Input::Terminal { queue } => queue.extend(bytes),
+                Input::None => {}
+            },
+            Order::StdinClose => match &mut self.input {
+                Input::Pipe { close, .. } => *close = true,
+                // What a terminal has for an end of input.
+                Input::Terminal { queue } => queue.push_back(4),
+                Input::None => {}
+            },
+            Order::Resize(rows, columns) => {
+                if let (Input::Terminal { .. }, Some(terminal)) = (&self.input, &self.output) {
+                    let _ = rustix::termios::tcsetwinsize(terminal, winsize(rows, columns));
+                }
+            }
+            Order::Kill => self.end_all(End::Killed, TERM_GRACE),
+        }
+        self.feed();
     }
 
     fn feed(&mut self) {
@@ -522,10 +536,34 @@ fn winsize(rows: u16, columns: u16) -> Winsize {
     }
 }
 
+/// Waits until the command may start; returns the orders that came before.
+/// Without a daemon it never may: the child sees its pipe closed and ends.
+fn wait_for_go(control: &OwnedFd) -> io::Result<Vec<Order>> {
+    let mut early = Vec::new();
+    let mut message = Vec::new();
+    loop {
+        match protocol::receive(
+            control.as_fd(),
+            &mut message,
+            protocol::MAX_MESSAGE,
+            RecvFlags::empty(),
+        )? {
+            Some(Order::Go) => return Ok(early),
+            Some(order) => early.push(order),
+            None => return Err(io::Error::other("the daemon has ended")),
+        }
+    }
+}
+
 enum Never {}
 
-/// From fork to exec. The text says which step failed.
-fn become_command(run: &Run, stdio: Stdio, surroundings: &Surroundings) -> Result<Never, String> {
+/// From fork to exec, which waits for `go`. The text says which step failed.
+fn become_command(
+    run: &Run,
+    stdio: Stdio,
+    go: &OwnedFd,
+    surroundings: &Surroundings,
+) -> Result<Never, String> {
     let step = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let in_step = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
     rustix::process::setsid().map_err(in_step("new session"))?;
@@ -558,6 +596,9 @@ fn become_command(run: &Run, stdio: Stdio, surroundings: &Surroundings) -> Resul
         .map(|(name, value)| text(&format!("{name}={value}")))
         .collect::<Result<Vec<_>, _>>()?;
     let bash: &CStr = &surroundings.bash;
+    if rustix::io::read(go, &mut [0; 1]) != Ok(1) {
+        return Err("never allowed to start".into());
+    }
     match nix::unistd::execve(bash, &arguments, &environment) {
         Ok(never) => match never {},
         Err(error) => Err(format!("{}: {}", bash.to_string_lossy(), error.desc())),

@@ -32,14 +32,27 @@ async fn a_killed_daemon_takes_its_commands_along_and_knows_them_as_gone() {
             .await
             .unwrap();
         let ids: Vec<String> = (0..3).map(|_| unique("running")).collect();
+        let mut files = Vec::new();
         for (number, id) in ids.iter().enumerate() {
             let command = format!(
                 "echo part {number}; echo ran >> count-{number}; trap '' TERM; while :; do echo x >> beat-{number}; sleep 0.02; done"
             );
-            client.exec(request(id, &command)).await.unwrap();
+            let path = client
+                .exec(request(id, &command))
+                .await
+                .unwrap()
+                .into_inner()
+                .output_path;
+            let name = std::path::Path::new(&path).file_name().unwrap();
+            files.push(sandbox.state.join("output").join(name));
         }
-        for number in 0..3 {
+        for (number, file) in files.iter().enumerate() {
             sandbox.appears(&format!("beat-{number}")).await;
+            // What still lies in the pipe dies with the supervisor.
+            eventually("the output is kept", || {
+                file.metadata().ok().filter(|file| file.len() == 7)
+            })
+            .await;
         }
         sandbox.kill();
         sandbox.launch();
