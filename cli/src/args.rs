@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::policy::PolicyArgs;
+
 /// Durable coding agents: talk to one in this terminal.
 ///
 /// Start with `mooring dev` in a project's folder. The agent reads, edits and
@@ -60,6 +62,8 @@ pub enum Command {
     Status(OutputArgs),
     /// End the harness and the sandbox of this project; nothing is lost.
     Stop,
+    /// Check, explain, compare and test policies; nothing needs to run for it.
+    Policy(PolicyArgs),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         // These two make threads and namespaces of their own.
         Command::Harness(args) => processes::run_harness(cli.project, args),
         Command::SandboxDaemon(args) => processes::run_sandbox_daemon(cli.project, args),
+        Command::Policy(args) => commands::policy::run(&args),
         command => run_client(cli.project, command),
     }
 }

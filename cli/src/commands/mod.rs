@@ -7,6 +7,7 @@ mod dev;
 mod entries;
 mod grants;
 mod init;
+pub mod policy;
 mod send;
 mod status;
 mod stop;
@@ -47,7 +48,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Status(args) => status::run(project, args).await,
         Command::Stop => stop::run(project).await,
         Command::Completion { shell } => completion::run(shell),
-        Command::Harness(_) | Command::SandboxDaemon(_) => {
+        Command::Harness(_) | Command::SandboxDaemon(_) | Command::Policy(_) => {
             unreachable!("main runs these without a client")
         }
     }

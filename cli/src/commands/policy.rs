@@ -21,7 +21,12 @@ pub struct PolicyArgs {
     #[arg(long, global = true, default_value = "/work", value_name = "FOLDER")]
     project_folder: String,
     /// Home folder in the sandbox.
-    #[arg(long, global = true, default_value = "/home/agent", value_name = "FOLDER")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "/home/agent",
+        value_name = "FOLDER"
+    )]
     home_folder: String,
 }
 
@@ -82,7 +87,10 @@ enum Form {
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{}: {error}", .path.display())]
-    File { path: PathBuf, error: std::io::Error },
+    File {
+        path: PathBuf,
+        error: std::io::Error,
+    },
     #[error(transparent)]
     Review(#[from] ReviewError),
     #[error("standard output: {0}")]
@@ -93,7 +101,10 @@ enum Error {
 pub fn run(args: &PolicyArgs) -> ExitCode {
     let done = report(args).and_then(|report| {
         let mut output = std::io::stdout().lock();
-        output.write_all(report.text.as_bytes()).and_then(|()| output.flush()).map_err(Error::Output)?;
+        output
+            .write_all(report.text.as_bytes())
+            .and_then(|()| output.flush())
+            .map_err(Error::Output)?;
         Ok(report.failed)
     });
     match done {
@@ -114,7 +125,12 @@ fn report(args: &PolicyArgs) -> Result<Report, Error> {
     let place = ReviewEnvironment::new(&args.project_folder, &args.home_folder);
     Ok(match &args.command {
         PolicyCommand::Check { file } => review::check(&source(file)?, output),
-        PolicyCommand::Explain { file, bash, path, tool } => {
+        PolicyCommand::Explain {
+            file,
+            bash,
+            path,
+            tool,
+        } => {
             let call = match (bash, path, tool) {
                 (Some(text), _, _) => RecordedCall::bash(text),
                 (None, Some(path), tool) => {
@@ -129,11 +145,25 @@ fn report(args: &PolicyArgs) -> Result<Report, Error> {
                 Some(file) => Some(read_calls(&file.display().to_string(), &text(file)?)?),
                 None => None,
             };
-            review::diff(&source(old)?, &source(new)?, calls.as_deref(), &place, output)
+            review::diff(
+                &source(old)?,
+                &source(new)?,
+                calls.as_deref(),
+                &place,
+                output,
+            )
         }
-        PolicyCommand::Test { cases: Some(file), .. } => {
+        PolicyCommand::Test {
+            cases: Some(file), ..
+        } => {
             let name = file.display().to_string();
-            review::cases(&name, &text(file)?, &args.project_folder, &args.home_folder, output)?
+            review::cases(
+                &name,
+                &text(file)?,
+                &args.project_folder,
+                &args.home_folder,
+                output,
+            )?
         }
         PolicyCommand::Test { file, .. } => {
             review::test(&source(file.as_deref().unwrap_or(Path::new("-")))?, output)
@@ -151,7 +181,10 @@ fn text(path: &Path) -> Result<String, Error> {
     } else {
         std::fs::read_to_string(path)
     };
-    read.map_err(|error| Error::File { path: path.to_owned(), error })
+    read.map_err(|error| Error::File {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 #[cfg(test)]
@@ -179,13 +212,30 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.display().to_string()
         };
-        let strict = file("strict.yaml", "tool: {bash: ask}\nbash: {\"git push*\": deny}\n");
-        let open = file("open.yaml", "tool: {bash: ask}\nbash: {\"git push*\": allow}\n");
-        let calls = file("calls.jsonl", "{\"tool\": \"bash\", \"bash\": \"git push\"}\n");
+        let strict = file(
+            "strict.yaml",
+            "tool: {bash: ask}\nbash: {\"git push*\": deny}\n",
+        );
+        let open = file(
+            "open.yaml",
+            "tool: {bash: ask}\nbash: {\"git push*\": allow}\n",
+        );
+        let calls = file(
+            "calls.jsonl",
+            "{\"tool\": \"bash\", \"bash\": \"git push\"}\n",
+        );
         assert!(!reviewed(&["check", &strict]).unwrap().failed);
         assert!(!reviewed(&["test", &strict]).unwrap().failed);
-        assert!(reviewed(&["diff", &strict, &open, "--calls", &calls]).unwrap().failed);
-        assert!(!reviewed(&["diff", &open, &strict, "--calls", &calls]).unwrap().failed);
+        assert!(
+            reviewed(&["diff", &strict, &open, "--calls", &calls])
+                .unwrap()
+                .failed
+        );
+        assert!(
+            !reviewed(&["diff", &open, &strict, "--calls", &calls])
+                .unwrap()
+                .failed
+        );
         let explained =
             reviewed(&["explain", &strict, "--bash", "git push", "--output", "json"]).unwrap();
         let document: serde_json::Value = serde_json::from_str(&explained.text).unwrap();

@@ -50,6 +50,8 @@ pub struct Session {
     interrupt: Interrupt,
     notice: String,
     lost: bool,
+    /// Whether what comes next is what the conversation held before.
+    past: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,7 @@ impl Session {
             interrupt: Interrupt::Stops,
             notice: String::new(),
             lost: false,
+            past: conversation != 0,
         };
         session.resize(width, height);
         session
@@ -106,6 +109,7 @@ impl Session {
         self.view = View::new(conversation);
         self.answer = Answer::default();
         self.interrupt = Interrupt::Stops;
+        self.past = conversation != 0;
         let text = match conversation {
             0 => "— a new conversation —".into(),
             id => format!("— conversation {id} —"),
@@ -282,6 +286,7 @@ impl Session {
                 | Event::Submission(_) => {}
             }
         }
+        self.past = false;
         if let Some(run) = ended {
             self.notice = match self.interrupt {
                 Interrupt::Leaves => "Ctrl-C again leaves".into(),
@@ -307,6 +312,11 @@ impl Session {
                     let text = format!("({})", one_line(&entry.state, 60));
                     self.say(Line::new(Style::Notice, text));
                 }
+            }
+            "pi.tool-result" if self.past => {
+                let text = format!("  ↳ {}", one_line(&entry.text, self.width));
+                self.scrolled
+                    .push(Line::new(Style::Dim, text).cut(self.width));
             }
             // The line of the call tells; the text is in `mooring entries`.
             "pi.tool-result" | "pi.system" => {}

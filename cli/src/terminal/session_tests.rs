@@ -380,3 +380,52 @@ fn output_of_a_running_command_cannot_steer_the_terminal() {
     let live = texts(&session.live(0).0);
     assert_eq!(live[1..4], ["  two", "  three", "  four"]);
 }
+
+#[test]
+fn a_conversation_that_is_gone_on_with_shows_its_past() {
+    use mooring_wire::harness::ConversationView;
+    let entry = |id, kind: &str, text: &str| Entry {
+        id,
+        kind: kind.into(),
+        text: text.into(),
+        ..Entry::default()
+    };
+    let mut session = session(80);
+    let view = ConversationView {
+        conversation: 7,
+        entries: vec![
+            entry(1, "pi.system", "be good"),
+            entry(2, "pi.user", "list"),
+            entry(3, "pi.tool-result", "a.txt\nb.txt\n"),
+            entry(4, "pi.assistant", "Two files."),
+        ],
+        approvals: vec![asked()],
+        ..ConversationView::default()
+    };
+    let frame = WatchFrame {
+        sequence: 1,
+        session: "s".into(),
+        frame: Some(Frame::Snapshot(view)),
+    };
+    let events = session.view.apply(frame);
+    session.events(events, 0);
+    assert_eq!(
+        texts(&session.take_scrolled()),
+        [
+            "› list",
+            "  ↳ a.txt b.txt",
+            "Two files.",
+            "? approval ap-1  bash",
+            "  │ rm -rf build"
+        ]
+    );
+    change(
+        &mut session,
+        Change {
+            entries: vec![entry(5, "pi.tool-result", "more")],
+            ..Change::default()
+        },
+        0,
+    );
+    assert_eq!(texts(&session.take_scrolled()), Vec::<String>::new());
+}
