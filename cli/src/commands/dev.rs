@@ -21,6 +21,8 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     let mut connection = Connection::open(plan).await?;
     connection.wait_for_sandbox().await?;
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    // A terminal that cannot move its cursor is spoken to in plain lines.
+    let has_cursor = std::env::var("TERM").is_ok_and(|term| term != "dumb");
     if interactive {
         agree_to_unisolated(&mut connection).await?;
         agree_to_changes(&mut connection).await?;
@@ -30,7 +32,7 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     let banner = cards::banner(&connection.status, &name, is_rehearsal(&connection));
     let mut greeting = vec![banner];
     greeting.extend(notices(&connection.status, conversation));
-    if interactive {
+    if interactive && has_cursor {
         terminal::talk_at_keyboard(connection, conversation, greeting).await
     } else {
         terminal::talk_in_lines(connection, conversation, greeting).await
