@@ -6,6 +6,7 @@ mod decide;
 mod ending;
 mod generation;
 mod inbox;
+mod intent;
 mod result;
 mod round;
 pub(crate) mod state;

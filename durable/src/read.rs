@@ -1,34 +1,33 @@
 //! Reads of committed state, on connections of their own.
 
+mod load;
+
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use sqlx::{Row as _, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 
+use self::load::{approval_of, attempt_of, context, items, load, owed};
 use crate::{
-    context::{Context, Item, calls_of},
-    conversation::state::{
-        Active, CallEnd, CallOrigin, Phase, Progress, Round, Settled, Slot, State,
-    },
+    context::{Context, Item},
+    conversation::state::{CallOrigin, Slot, State},
     engine::Rebuilt,
     error::SessionError,
     gate::{Approval, ApprovalState},
     id::{ConversationId, EntryId, Hash, RequestId, SubmissionId, TaskId},
     ledger::RunState,
-    message::{Message, Part, ToolSchema},
-    section::Told,
+    message::ToolSchema,
     sql::{
         attempt::{self, Attempt, part_of},
-        call::{self, CallRow},
+        call::CallRow,
         chunk::{self, ChunkRow},
         conversation::{self, ConversationRow},
-        entry::{self, EntryRow, kind, parse, parse_opt},
+        entry::{self, parse},
         open_work::What,
         submission::{self, SubmissionRow},
         task::{self, TaskRow},
     },
     store::fault::of_read,
-    submission::Submission,
     tool::{Tool, Toolbox},
     view::{CallView, ChunkView, ConversationSummary, ConversationView, EntryView, StreamKind},
     window::Window,
@@ -417,318 +416,6 @@ pub(crate) fn call_view(slot: &Slot, tools: &[Arc<dyn Tool>]) -> Option<CallView
     })
 }
 
-/// Entries with the texts that they name by hash.
-async fn items(
-    connection: &mut SqliteConnection,
-    rows: &[SqliteRow],
-) -> Result<Vec<Item>, sqlx::Error> {
-    let mut items = Vec::with_capacity(rows.len());
-    for row in rows {
-        let row = EntryRow::read(row)?;
-        let mut texts = Vec::new();
-        if row.kind == kind::SYSTEM && row.message.is_none() {
-            let told: Told = serde_json::from_value(row.data.clone())
-                .map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
-            for section in &told.sections {
-                let part = sqlx::query(attempt::PART)
-                    .bind(&section.hash.0)
-                    .fetch_optional(&mut *connection)
-                    .await?;
-                let missing = || {
-                    sqlx::Error::Decode(
-                        format!("section {} of entry {} is missing", section.name, row.id).into(),
-                    )
-                };
-                texts.push(parse::<String>(part.ok_or_else(missing)?.try_get(0)?)?);
-            }
-        }
-        items.push(Item {
-            row: Arc::new(row),
-            texts,
-        });
-    }
-    Ok(items)
-}
-
-async fn context(
-    connection: &mut SqliteConnection,
-    id: ConversationId,
-    cutoff: Option<EntryId>,
-) -> Result<Vec<Item>, sqlx::Error> {
-    let cutoff = cutoff.map_or(i64::MAX, |entry| entry.0);
-    let head = sqlx::query(entry::HEAD)
-        .bind(id.0)
-        .bind(cutoff)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let (head_seq, from): (Option<i64>, i64) = match &head {
-        Some(row) => (Some(row.try_get(0)?), row.try_get(1)?),
-        None => (None, 0),
-    };
-    // The head's own entry comes first, also where its range begins before it.
-    let mut found = Vec::new();
-    if let Some(seq) = head_seq.filter(|seq| *seq > from) {
-        let rows = sqlx::query(entry::FROM)
-            .bind(id.0)
-            .bind(seq)
-            .bind(cutoff)
-            .bind(1_i64)
-            .fetch_all(&mut *connection)
-            .await?;
-        found.extend(items(connection, &rows).await?);
-    }
-    let rows = sqlx::query(entry::FROM)
-        .bind(id.0)
-        .bind(from)
-        .bind(cutoff)
-        .bind(i64::MAX)
-        .fetch_all(&mut *connection)
-        .await?;
-    let rest = items(connection, &rows).await?;
-    let own = found.first().map(|item| item.row.id);
-    found.extend(rest.into_iter().filter(|item| Some(item.row.id) != own));
-    Ok(found)
-}
-
-async fn load(
-    connection: &mut SqliteConnection,
-    id: ConversationId,
-) -> Result<Option<Loaded>, sqlx::Error> {
-    let Some(row) = sqlx::query(conversation::READ)
-        .bind(id.0)
-        .fetch_optional(&mut *connection)
-        .await?
-    else {
-        return Ok(None);
-    };
-    let row = ConversationRow::read(&row)?;
-    let seq: Option<i64> = sqlx::query(entry::LAST_SEQ)
-        .bind(id.0)
-        .fetch_one(&mut *connection)
-        .await?
-        .try_get(0)?;
-    let head = sqlx::query(entry::NEWEST_HEAD)
-        .bind(id.0)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let open = sqlx::query(submission::OPEN)
-        .bind(id.0)
-        .fetch_all(&mut *connection)
-        .await?;
-    let open = open
-        .iter()
-        .map(SubmissionRow::read)
-        .collect::<Result<Vec<_>, _>>()?;
-    let (placed, queue): (Vec<_>, Vec<_>) = open.into_iter().partition(|row| row.entry.is_some());
-    let mut outputs = HashMap::new();
-    let generation = sqlx::query(task::OPEN)
-        .bind(id.0)
-        .bind(What::Generation as i64)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let run = match generation {
-        None => None,
-        Some(row) => {
-            let inputs = placed
-                .into_iter()
-                .map(|row| Arc::new(row.submission))
-                .collect();
-            Some(active(connection, &TaskRow::read(&row)?, inputs, &mut outputs).await?)
-        }
-    };
-    let state = State {
-        row: Arc::new(row),
-        seq: seq.unwrap_or(0),
-        head: head.map(|row| row.try_get(0)).transpose()?.map(EntryId),
-        queue: queue.into_iter().map(Arc::new).collect(),
-        run,
-    };
-    Ok(Some(Loaded { state, outputs }))
-}
-
-/// Damage: a record that another one names is not there.
-fn missing(what: std::fmt::Arguments<'_>) -> sqlx::Error {
-    sqlx::Error::Decode(format!("{what} is missing").into())
-}
-
-async fn active(
-    connection: &mut SqliteConnection,
-    generation: &TaskRow,
-    inputs: Vec<Arc<Submission>>,
-    outputs: &mut HashMap<TaskId, (Window, u64)>,
-) -> Result<Active, sqlx::Error> {
-    let checkpoint = generation
-        .checkpoint
-        .as_deref()
-        .ok_or_else(|| missing(format_args!("the checkpoint of task {}", generation.id)))?;
-    let progress: Progress = parse(checkpoint)?;
-    if let Some(lost) = progress
-        .inputs
-        .iter()
-        .find(|id| !inputs.iter().any(|input| input.id == **id))
-    {
-        return Err(missing(format_args!(
-            "submission {lost} of task {}",
-            generation.id
-        )));
-    }
-    let attempt = match progress.phase {
-        Phase::Request => {
-            let row = attempt_of(connection, generation.id, progress.attempt).await?;
-            Some(row.ok_or_else(|| {
-                missing(format_args!(
-                    "attempt {} of task {}",
-                    progress.attempt, generation.id
-                ))
-            })?)
-        }
-        _ => None,
-    };
-    let round = match progress.phase {
-        Phase::Tools { entry } => Some(round(connection, generation, entry, outputs).await?),
-        _ => None,
-    };
-    Ok(Active {
-        generation: generation.id,
-        created_at: generation.created_at,
-        progress,
-        inputs,
-        attempt: attempt.map(Arc::new),
-        round,
-        abort_mark: generation.abort_mark,
-    })
-}
-
-async fn attempt_of(
-    connection: &mut SqliteConnection,
-    task: TaskId,
-    number: u32,
-) -> Result<Option<Attempt>, sqlx::Error> {
-    let row = sqlx::query(attempt::READ)
-        .bind(task.0)
-        .bind(number)
-        .fetch_optional(connection)
-        .await?;
-    row.as_ref().map(Attempt::read).transpose()
-}
-
-/// What an answer says.
-async fn answer(
-    connection: &mut SqliteConnection,
-    entry: EntryId,
-) -> Result<Vec<Part>, sqlx::Error> {
-    let row = sqlx::query(entry::BY_ID)
-        .bind(entry.0)
-        .fetch_optional(connection)
-        .await?;
-    let row = row.ok_or_else(|| missing(format_args!("entry {entry}")))?;
-    match EntryRow::read(&row)?.message {
-        Some(Message::Assistant { content }) => Ok(content),
-        _ => Err(missing(format_args!("the answer in entry {entry}"))),
-    }
-}
-
-async fn round(
-    connection: &mut SqliteConnection,
-    generation: &TaskRow,
-    entry: EntryId,
-    outputs: &mut HashMap<TaskId, (Window, u64)>,
-) -> Result<Round, sqlx::Error> {
-    let content = answer(connection, entry).await?;
-    let mut slots: Vec<_> = calls_of(&content)
-        .map(|call| Slot::new(call.clone()))
-        .collect();
-    let rows = sqlx::query(call::ROUND)
-        .bind(generation.conversation.0)
-        .bind(generation.id.0)
-        .fetch_all(&mut *connection)
-        .await?;
-    let tasks = sqlx::query(task::OPEN)
-        .bind(generation.conversation.0)
-        .bind(What::Call as i64)
-        .fetch_all(&mut *connection)
-        .await?;
-    let tasks = tasks
-        .iter()
-        .map(TaskRow::read)
-        .collect::<Result<Vec<_>, _>>()?;
-    if tasks.len() != rows.len() {
-        return Err(missing(format_args!(
-            "a call or a task of the round of task {}",
-            generation.id
-        )));
-    }
-    for row in &rows {
-        let row = CallRow::read(row)?;
-        let task = tasks
-            .iter()
-            .find(|task| task.id == row.task)
-            .ok_or_else(|| missing(format_args!("task {}", row.task)))?;
-        let slot = slots
-            .get_mut(row.ordinal)
-            .ok_or_else(|| missing(format_args!("call {} of entry {entry}", row.ordinal)))?;
-        let end: Option<CallEnd> = parse_opt(task.outcome.as_deref())?;
-        slot.terminate = end.is_some_and(|end| end.terminate);
-        if row.ended_at.is_none()
-            && row.started()
-            && let Some(checkpoint) = task.checkpoint.as_deref()
-        {
-            outputs.insert(row.task, parse(checkpoint)?);
-        }
-        let approvals = sqlx::query(task::APPROVALS_OF)
-            .bind(row.task.0)
-            .fetch_all(&mut *connection)
-            .await?;
-        for approval in &approvals {
-            slot.approvals
-                .push(Arc::new(approval_of(&TaskRow::read(approval)?)?));
-        }
-        slot.row = Some(Arc::new(row));
-    }
-    Ok(Round {
-        entry,
-        content: Arc::new(content),
-        slots,
-    })
-}
-
-async fn owed(
-    connection: &mut SqliteConnection,
-    after: TaskId,
-    limit: i64,
-) -> Result<Vec<(CallRow, CallOrigin, Value)>, sqlx::Error> {
-    let rows = sqlx::query(call::OWED)
-        .bind(after.0)
-        .bind(limit)
-        .fetch_all(&mut *connection)
-        .await?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let row = CallRow::read(row)?;
-        let task = sqlx::query(task::BY_ID)
-            .bind(row.task.0)
-            .fetch_optional(&mut *connection)
-            .await?;
-        let task = TaskRow::read(&task.ok_or_else(|| missing(format_args!("task {}", row.task)))?)?;
-        let origin: CallOrigin = parse(
-            task.input
-                .as_deref()
-                .ok_or_else(|| missing(format_args!("the input of task {}", row.task)))?,
-        )?;
-        let arguments = match &row.arguments {
-            Some(arguments) => arguments.clone(),
-            None => {
-                let content = answer(connection, origin.entry).await?;
-                calls_of(&content)
-                    .nth(row.ordinal)
-                    .map_or(Value::Null, |call| call.arguments.clone())
-            }
-        };
-        found.push((row, origin, arguments));
-    }
-    Ok(found)
-}
-
 /// Output that the chunks hold, after what the checkpoint holds.
 pub(crate) async fn output_of(
     reader: &Reader,
@@ -750,18 +437,4 @@ pub(crate) async fn output_of(
         }
     }
     Ok((window, offset))
-}
-
-/// An approval as its task has it.
-fn approval_of(row: &TaskRow) -> Result<Approval, sqlx::Error> {
-    let input = row
-        .input
-        .as_deref()
-        .ok_or_else(|| missing(format_args!("the question of task {}", row.id)))?;
-    let mut approval: Approval = parse(input)?;
-    if let Some(settled) = parse_opt::<Settled>(row.outcome.as_deref())? {
-        approval.state = settled.state;
-        approval.decision = settled.decision;
-    }
-    Ok(approval)
 }

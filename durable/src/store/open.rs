@@ -1,10 +1,10 @@
 //! Opening: the schema of every component, and the owner's generation.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use sqlx::{
     ConnectOptions, Connection, Row as _, SqliteConnection, SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
 };
 
 use crate::{
@@ -39,7 +39,6 @@ fn options(path: &Path, durability: Durability) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
         .synchronous(match durability {
             Durability::Full => SqliteSynchronous::Full,
             Durability::Normal => SqliteSynchronous::Normal,
@@ -65,7 +64,13 @@ pub(crate) async fn open(
     let failed = |error: sqlx::Error| open_error(path, &error);
     let options = options(path, durability);
     let mut connection = options.connect().await.map_err(failed)?;
-    migrate(&mut connection, path, components, now).await?;
+    // Nothing is written before it is known to be ours and not newer.
+    let found = inspect(&mut connection, path, components).await?;
+    sqlx::query("PRAGMA journal_mode = WAL")
+        .execute(&mut connection)
+        .await
+        .map_err(failed)?;
+    migrate(&mut connection, path, components, found, now).await?;
     let row = sqlx::query(
         "UPDATE session SET generation = generation + 1 RETURNING incarnation, generation, commit_no,
          next_conversation, next_entry, next_task, next_submission",
@@ -105,41 +110,34 @@ pub(crate) async fn open(
     })
 }
 
-/// Brings every component to its newest migration, in one transaction.
-async fn migrate(
+/// Which migration each component is at; `None`: the file is new.
+type Found = Option<HashMap<String, i64>>;
+
+/// Reads the components, and refuses what is not ours or newer.
+async fn inspect(
     connection: &mut SqliteConnection,
     path: &Path,
     components: &[Component],
-    now: Millis,
-) -> Result<(), OpenError> {
+) -> Result<Found, OpenError> {
     let failed = |error: sqlx::Error| open_error(path, &error);
-    let mut tx = connection
-        .begin_with("BEGIN IMMEDIATE")
-        .await
-        .map_err(failed)?;
     let tables: i64 = sqlx::query("SELECT count(*) FROM sqlite_schema WHERE type = 'table'")
-        .fetch_one(&mut *tx)
+        .fetch_one(&mut *connection)
         .await
         .and_then(|row| row.try_get(0))
         .map_err(failed)?;
     if tables == 0 {
-        sqlx::raw_sql(
-            "CREATE TABLE component (name TEXT PRIMARY KEY, migration INTEGER NOT NULL) STRICT",
-        )
-        .execute(&mut *tx)
-        .await
-        .map_err(failed)?;
+        return Ok(None);
     }
     let rows = sqlx::query("SELECT name, migration FROM component")
-        .fetch_all(&mut *tx)
-        .await;
-    let rows = rows.map_err(|error| match error {
-        sqlx::Error::Database(error) if error.message().contains("no such table") => {
-            corrupt(path, "it holds no session of this program")
-        }
-        error => failed(error),
-    })?;
-    let mut found = std::collections::HashMap::new();
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(|error| match error {
+            sqlx::Error::Database(error) if error.message().contains("no such table") => {
+                corrupt(path, "it holds no session of this program")
+            }
+            error => failed(error),
+        })?;
+    let mut found = HashMap::new();
     for row in rows {
         found.insert(
             row.try_get::<String, _>(0).map_err(failed)?,
@@ -147,10 +145,7 @@ async fn migrate(
         );
     }
     for component in std::iter::once(&ENGINE).chain(components) {
-        let (at, known) = (
-            found.get(component.name).copied().unwrap_or(0),
-            component.migrations.len() as i64,
-        );
+        let (at, known) = (at(&found, component), component.migrations.len() as i64);
         if at > known {
             return Err(OpenError::Newer {
                 path: path.into(),
@@ -159,6 +154,43 @@ async fn migrate(
                 known,
             });
         }
+    }
+    Ok(Some(found))
+}
+
+fn at(found: &HashMap<String, i64>, component: &Component) -> i64 {
+    found.get(component.name).copied().unwrap_or(0)
+}
+
+/// Brings every component to its newest migration, in one transaction.
+async fn migrate(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    components: &[Component],
+    found: Found,
+    now: Millis,
+) -> Result<(), OpenError> {
+    let failed = |error: sqlx::Error| open_error(path, &error);
+    let new = found.is_none();
+    let found = found.unwrap_or_default();
+    let done = |component: &Component| at(&found, component) == component.migrations.len() as i64;
+    if !new && std::iter::once(&ENGINE).chain(components).all(done) {
+        return Ok(());
+    }
+    let mut tx = connection
+        .begin_with("BEGIN IMMEDIATE")
+        .await
+        .map_err(failed)?;
+    if new {
+        sqlx::raw_sql(
+            "CREATE TABLE component (name TEXT PRIMARY KEY, migration INTEGER NOT NULL) STRICT",
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(failed)?;
+    }
+    for component in std::iter::once(&ENGINE).chain(components) {
+        let (at, known) = (at(&found, component), component.migrations.len() as i64);
         for migration in &component.migrations[at as usize..] {
             sqlx::raw_sql(*migration)
                 .execute(&mut *tx)
@@ -180,7 +212,7 @@ async fn migrate(
                 .map_err(failed)?;
         }
     }
-    if tables == 0 {
+    if new {
         sqlx::query("INSERT INTO session VALUES (1, ?, 0, 0, 1, 1, 1, 1, ?)")
             .bind(new_incarnation())
             .bind(now.0)

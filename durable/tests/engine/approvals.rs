@@ -236,16 +236,16 @@ fn multiply(path: &std::path::Path, many: i64) {
         let values: Vec<_> = columns(table)
             .into_iter()
             .map(|column| match column.as_str() {
-                name if shifted.contains(&name) => format!("{name} + n.at * {stride}"),
+                name if shifted.contains(&name) => format!("{name} + n.step * {stride}"),
                 // Ids within records shift with them.
                 "checkpoint" | "input" if table == "task" => format!(
-                    "CASE kind WHEN 'pi.generation' THEN json_set({column}, '$.run.id', {column}->>'$.run.id' + n.at * {stride}, '$.run.conversation', {column}->>'$.run.conversation' + n.at * {stride}, '$.inputs[0]', {column}->>'$.inputs[0]' + n.at * {stride}, '$.phase.entry', {column}->>'$.phase.entry' + n.at * {stride}) WHEN 'mooring.approval' THEN json_set({column}, '$.task', {column}->>'$.task' + n.at * {stride}, '$.conversation', {column}->>'$.conversation' + n.at * {stride}, '$.call', {column}->>'$.call' + n.at * {stride}) ELSE {column} END"
+                    "CASE kind WHEN 'pi.generation' THEN json_set({column}, '$.run.id', {column}->>'$.run.id' + n.step * {stride}, '$.run.conversation', {column}->>'$.run.conversation' + n.step * {stride}, '$.inputs[0]', {column}->>'$.inputs[0]' + n.step * {stride}, '$.phase.entry', {column}->>'$.phase.entry' + n.step * {stride}) WHEN 'mooring.approval' THEN json_set({column}, '$.task', {column}->>'$.task' + n.step * {stride}, '$.conversation', {column}->>'$.conversation' + n.step * {stride}, '$.call', {column}->>'$.call' + n.step * {stride}) ELSE {column} END"
                 ),
                 name => name.to_owned(),
             })
             .collect();
         let sql = format!(
-            "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < {many})
+            "WITH RECURSIVE n(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM n WHERE step < {many})
              INSERT INTO {table} SELECT {} FROM n, {table} WHERE {table}.{} < {stride}",
             values.join(", "),
             shifted[0]

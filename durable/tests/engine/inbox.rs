@@ -181,7 +181,9 @@ async fn d017_without_a_round_the_write_comes_after_the_answer() {
     world.script(|_| Reply::Say("answer"));
     let engine = world.start().await;
     assert_eq!(settled(&engine, last).await, "done");
-    let words = transcript(&view(&engine, id).await.entries);
+    let mut words = transcript(&view(&engine, id).await.entries);
+    // What the first process had of the answer.
+    words.retain(|word| !word.ends_with("(aborted)"));
     assert_eq!(
         words,
         [

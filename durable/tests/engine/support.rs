@@ -16,7 +16,7 @@ use mooring_durable::{
     Component, Durability, Engine, Options, Ports,
     clock::Clock,
     gate::{Approval, Gate, Question, Verdict},
-    id::{CommitNo, ConversationId, Millis, RequestId, SubmissionId, TaskId},
+    id::{CommitNo, ConversationId, Millis, RequestId, SubmissionId},
     ledger::{Change, Ledger, Refusal, Run, Statement},
     message::{Message, Part, ToolCall, ToolSchema},
     model::{
@@ -105,6 +105,9 @@ pub struct TestModel {
     pub options: Mutex<Value>,
     pub cancelled: AtomicUsize,
     pub missing: Mutex<bool>,
+    /// Whether streaming may begin.
+    pub flow: tokio::sync::watch::Sender<bool>,
+    pub streamed: AtomicUsize,
 }
 
 #[async_trait]
@@ -142,7 +145,13 @@ impl Model for TestModel {
                 .collect(),
             Reply::Fail(error) => return Err(error),
             Reply::Hang(text) => {
+                self.flow
+                    .subscribe()
+                    .wait_for(|flows| *flows)
+                    .await
+                    .unwrap();
                 sink.text(text);
+                self.streamed.fetch_add(1, Ordering::SeqCst);
                 cancel.cancelled().await;
                 self.cancelled.fetch_add(1, Ordering::SeqCst);
                 return Err(ModelError::Cancelled);
@@ -350,6 +359,8 @@ impl World {
                 options: Mutex::new(json!({"thinking": "low"})),
                 cancelled: AtomicUsize::new(0),
                 missing: Mutex::new(false),
+                flow: tokio::sync::watch::Sender::new(true),
+                streamed: AtomicUsize::new(0),
             }),
             tools: Arc::default(),
             gate: Arc::new(TestGate(
@@ -726,12 +737,4 @@ impl Gates {
     pub async fn pass(&self, name: &str) {
         self.of(name).acquire().await.unwrap().forget();
     }
-}
-
-pub fn task_of(view: &ConversationView, tool: &str) -> TaskId {
-    view.calls
-        .iter()
-        .find(|call| call.tool == tool)
-        .unwrap()
-        .task
 }

@@ -91,8 +91,8 @@ async fn d057_only_a_call_that_was_and_is_safe_runs_again() {
             view.calls.iter().any(|call| call.state == "running")
         })
         .await;
-        world.clock.advance(200);
         shows(&engine, id, "its output", |view| {
+            world.clock.advance(100);
             view.chunks.iter().any(|chunk| chunk.text == "so far\n")
         })
         .await;
@@ -157,10 +157,8 @@ async fn an_execution_outside_of_the_process_is_attached_to_again_from_its_commi
     engine.abandon().await;
     let engine = world.start().await;
     assert_eq!(settled(&engine, submission).await, "done");
-    let (first, again) = (
-        starts.lock().unwrap()[0].clone(),
-        starts.lock().unwrap()[1].clone(),
-    );
+    let noted = starts.lock().unwrap().clone();
+    let (first, again) = (noted[0].clone(), noted[1].clone());
     assert_eq!(
         again,
         (

@@ -1,0 +1,195 @@
+//! What a step writes of a call: its arguments, its intent, its question.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::step::Step;
+use crate::{
+    gate::{Approval, ApprovalState, Verdict},
+    ledger::Change,
+    read::call_view,
+    sql::{
+        call::{CallRow, state},
+        task::{self, TaskStep},
+    },
+    tool::{Call, Replay, Tool},
+};
+
+impl Step {
+    /// The row of a call, to be moved.
+    pub(super) fn call_row(&mut self, ordinal: usize) -> Option<&mut CallRow> {
+        let slot = self
+            .state
+            .run
+            .as_mut()?
+            .round
+            .as_mut()?
+            .slots
+            .get_mut(ordinal)?;
+        slot.row.as_mut().map(Arc::make_mut)
+    }
+
+    /// What the gate said, for the ledger.
+    pub(super) fn told(&mut self, call: &Arc<Call>, verdict: Verdict) {
+        self.changes.push(Change::CallDecided {
+            call: call.clone(),
+            verdict,
+        });
+    }
+
+    /// Notes the final arguments, and what the gate wants kept.
+    pub(super) fn arguments(&mut self, ordinal: usize, call: &Call, record: Option<Value>) {
+        let round = self
+            .active()
+            .round
+            .as_mut()
+            .expect("calls belong to a round");
+        let slot = &mut round.slots[ordinal];
+        let same = slot.proposed.arguments == call.arguments;
+        let row = slot
+            .row
+            .as_mut()
+            .map(Arc::make_mut)
+            .expect("a call that is decided has its task");
+        row.arguments = (!same).then(|| call.arguments.clone());
+        row.hash = Some(call.arguments_hash.clone());
+        if let Some(record) = record {
+            row.record = record;
+        }
+    }
+
+    /// The intent: from here on the call may have begun.
+    pub(super) fn intend(
+        &mut self,
+        ordinal: usize,
+        call: &Arc<Call>,
+        replay: Replay,
+        record: Value,
+    ) {
+        let at = self.at;
+        let pending = self
+            .active()
+            .round
+            .as_ref()
+            .and_then(|round| round.slots[ordinal].pending());
+        if let Some(which) = pending {
+            self.settle_approval(ordinal, which, ApprovalState::Superseded, None);
+        }
+        self.arguments(ordinal, call, Some(record));
+        let row = self
+            .call_row(ordinal)
+            .expect("a call that is intended has its task");
+        row.replay = Some(replay);
+        row.binding = call.binding.clone();
+        row.state = state::RUNNING;
+        row.note.clear();
+        row.started_at = Some(at);
+        row.released = replay != Replay::Attach;
+        let row = row.clone();
+        self.put_call(&row);
+        self.batch.put_task(TaskStep {
+            id: row.task,
+            conversation: row.conversation,
+            owner: Some(row.generation),
+            kind: task::kind::TOOL,
+            status: "running",
+            abort_mark: None,
+            input: None::<&()>,
+            checkpoint: None::<&()>,
+            outcome: None::<&()>,
+            created_at: at,
+            ended_at: None,
+        });
+        self.changes
+            .push(Change::CallStarted { call: call.clone() });
+    }
+
+    /// A person is asked.
+    pub(super) fn question(
+        &mut self,
+        ordinal: usize,
+        call: &Call,
+        question: crate::gate::Question,
+    ) {
+        let at = self.at;
+        let pending = self
+            .active()
+            .round
+            .as_ref()
+            .and_then(|round| round.slots[ordinal].pending());
+        if let Some(which) = pending {
+            self.settle_approval(ordinal, which, ApprovalState::Superseded, None);
+        }
+        self.arguments(ordinal, call, None);
+        let row = self
+            .call_row(ordinal)
+            .expect("a call that is asked for has its task");
+        row.state = state::WAITING;
+        row.note.clear();
+        let row = row.clone();
+        self.put_call(&row);
+        let task = self.new_task();
+        self.ask(
+            ordinal,
+            Approval {
+                task,
+                conversation: call.conversation,
+                call: call.task,
+                tool: call.tool.clone(),
+                arguments_hash: call.arguments_hash.clone(),
+                requesters: call.requesters.clone(),
+                question,
+                asked_at: at,
+                state: ApprovalState::Pending,
+                decision: None,
+            },
+        );
+    }
+
+    /// Notes since when something cannot be reached.
+    pub(super) fn unreachable(&mut self, ordinal: usize, text: &str) {
+        let at = self.at;
+        let Some(row) = self
+            .call_row(ordinal)
+            .filter(|row| row.state != state::UNREACHABLE)
+        else {
+            return;
+        };
+        row.state = state::UNREACHABLE;
+        let since = jiff::Timestamp::from_millisecond(at.0).map_or_else(
+            |_| at.0.to_string(),
+            |at| at.strftime("%H:%M:%S UTC").to_string(),
+        );
+        row.note = format!("not reachable since {since}: {text}");
+        let row = row.clone();
+        self.put_call(&row);
+    }
+
+    /// Shows the calls that moved, as they stand now.
+    pub(super) fn show_moved(&mut self, tools: &[Arc<dyn Tool>]) {
+        let Some(round) = self.state.run.as_ref().and_then(|run| run.round.as_ref()) else {
+            return;
+        };
+        for ordinal in std::mem::take(&mut self.moved) {
+            self.view.calls.extend(
+                round
+                    .slots
+                    .get(ordinal)
+                    .and_then(|slot| call_view(slot, tools)),
+            );
+        }
+    }
+
+    /// Whether a call that ended is still to be released or killed.
+    pub(super) fn owes(&self) -> bool {
+        let round = self.state.run.as_ref().and_then(|run| run.round.as_ref());
+        round.is_some_and(|round| {
+            round
+                .slots
+                .iter()
+                .filter_map(|slot| slot.row.as_ref())
+                .any(|row| row.ended_at.is_some() && !row.released)
+        })
+    }
+}
