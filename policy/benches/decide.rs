@@ -23,13 +23,18 @@ fn benign() -> Vec<(String, Policy)> {
 fn grown(policy: &Policy, count: usize) -> Rules {
     let mut policy = policy.clone();
     for index in policy.bash.len()..count {
-        policy.bash.insert(format!("tool{index} sub{} *", index % 7), Verdict::Ask);
+        policy
+            .bash
+            .insert(format!("tool{index} sub{} *", index % 7), Verdict::Ask);
     }
     Rules::new(&policy)
 }
 
 fn call(text: &str) -> Call<'_> {
-    Call { tool: "bash", action: Action::Bash { text, cwd: "" } }
+    Call {
+        tool: "bash",
+        action: Action::Bash { text, cwd: "" },
+    }
 }
 
 fn whole(rules: &Rules, text: &str, place: &NoEnvironment) -> Verdict {
@@ -48,8 +53,15 @@ fn decisions(criterion: &mut Criterion) {
         });
     });
     for count in [0, 50, 10_000] {
-        let rules: Vec<Rules> = cases.iter().map(|(_, policy)| grown(policy, count)).collect();
-        let name = if count == 0 { "decide".to_owned() } else { format!("decide, {count} rules") };
+        let rules: Vec<Rules> = cases
+            .iter()
+            .map(|(_, policy)| grown(policy, count))
+            .collect();
+        let name = if count == 0 {
+            "decide".to_owned()
+        } else {
+            format!("decide, {count} rules")
+        };
         group.bench_function(name, |bench| {
             bench.iter_batched(
                 || (),
@@ -77,7 +89,10 @@ fn quantiles(cases: &[(String, Policy)], place: &NoEnvironment) {
             })
             .collect();
         nanos.sort_unstable();
-        (nanos[nanos.len() / 2] as f64 / 1e3, nanos[nanos.len() * 99 / 100] as f64 / 1e3)
+        (
+            nanos[nanos.len() / 2] as f64 / 1e3,
+            nanos[nanos.len() * 99 / 100] as f64 / 1e3,
+        )
     };
     let rules: Vec<Rules> = cases.iter().map(|(_, policy)| Rules::new(policy)).collect();
     let parsers = time(&mut |at| {
@@ -88,7 +103,12 @@ fn quantiles(cases: &[(String, Policy)], place: &NoEnvironment) {
     });
     println!(
         "per command: parsers p50 {:.1} µs, p99 {:.1} µs; decision p50 {:.1} µs ({:.2} of the parsers), p99 {:.1} µs ({:.2} of the parsers' p50)",
-        parsers.0, parsers.1, whole.0, whole.0 / parsers.0, whole.1, whole.1 / parsers.0
+        parsers.0,
+        parsers.1,
+        whole.0,
+        whole.0 / parsers.0,
+        whole.1,
+        whole.1 / parsers.0
     );
 }
 

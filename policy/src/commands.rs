@@ -8,9 +8,7 @@ use crate::folders::Folders;
 use crate::programs::interpreters::{self, Code};
 use crate::programs::operands::{self, Kind};
 use crate::programs::options::{self, Effect, Uses};
-use crate::programs::{
-    bare_name, base_name, builtins, git, little_languages, variables, wrappers,
-};
+use crate::programs::{bare_name, base_name, builtins, git, little_languages, variables, wrappers};
 
 /// Commands wrap each other at most this deeply.
 const MAX_WRAPPED: usize = 12;
@@ -21,7 +19,12 @@ const MAX_DOUBTFUL: usize = 1_000_000;
 pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {
     facts.script = true;
     let script = bash::read_script(text);
-    let mut reader = Reader { facts, folders: Folders::new(cwd, text), inputs: false, depth: 0 };
+    let mut reader = Reader {
+        facts,
+        folders: Folders::new(cwd, text),
+        inputs: false,
+        depth: 0,
+    };
     for trouble in script.unresolved {
         reader.facts.unresolved.push(Unresolved {
             start: trouble.start,
@@ -36,9 +39,12 @@ pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {
         reader.redirect(redirect);
     }
     for assignment in &script.assignments {
+        // In front of a command a variable reaches its environment.
+        let alone = assignment
+            .end
+            .is_none_or(|end| reader.folders.ends_command(end));
         let free = variables::is_inert(&assignment.name)
-            || (variables::is_private(&assignment.name) && script.commands.is_empty())
-            || (variables::is_private(&assignment.name) && !reader.is_prefix(&assignment.value));
+            || (alone && variables::is_private(&assignment.name));
         reader.assignment(&assignment.name, &assignment.value.text, free);
     }
     for Command { words } in &script.doubtful {
@@ -74,13 +80,11 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn unresolved(&mut self, word: &Word, why: impl Into<String>) {
         let (start, end) = (word.at, word.at + word.text.len().max(1));
-        self.facts.unresolved.push(Unresolved { start, end, why: why.into() });
-    }
-
-    /// Whether an assignment stands in front of a command. Without certain
-    /// positions every assignment may.
-    fn is_prefix(&self, value: &Word) -> bool {
-        self.folders.is_followed_by_word(value.at)
+        self.facts.unresolved.push(Unresolved {
+            start,
+            end,
+            why: why.into(),
+        });
     }
 
     fn assignment(&mut self, name: &str, value: &str, free: bool) {
@@ -105,13 +109,19 @@ impl Reader<'_> {
     fn doubtful(&mut self, words: &[Word]) {
         let mut at = 0;
         for _ in 0..MAX_WRAPPED {
-            let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) else { return };
+            let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) else {
+                return;
+            };
             if self.facts.doubtful.len() > MAX_DOUBTFUL {
                 return;
             }
             let program = base_name(&rest[0].text);
-            self.facts.doubtful.push(fact(rest, Role::Plain, Vec::new(), None));
-            let Some(peeled) = wrappers::peel(program, rest) else { return };
+            self.facts
+                .doubtful
+                .push(fact(rest, Role::Plain, Vec::new(), None));
+            let Some(peeled) = wrappers::peel(program, rest) else {
+                return;
+            };
             match peeled.inner {
                 Some(inner) => at += inner,
                 None => return,
@@ -157,9 +167,7 @@ impl Reader<'_> {
         let mut needs: Vec<(String, String)> = uses
             .options
             .iter()
-            .filter(|used| {
-                matches!(used.effect, Effect::Run | Effect::Write | Effect::Change)
-            })
+            .filter(|used| matches!(used.effect, Effect::Run | Effect::Write | Effect::Change))
             .map(|used| (named(used, words), used.why.to_owned()))
             .collect();
         if let Some(globals) = &globals {
@@ -185,7 +193,10 @@ impl Reader<'_> {
             _ => String::new(), // no environment knows its content, so no grant is given
         });
         self.cd(program, words);
-        if matches!(program, "export" | "declare" | "typeset" | "local" | "readonly") {
+        if matches!(
+            program,
+            "export" | "declare" | "typeset" | "local" | "readonly"
+        ) {
             for word in &words[1..] {
                 let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
                 if !name.starts_with('-') {
@@ -205,7 +216,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.operands(program, sub, words, &uses);
+        self.operands(program, sub, words, start, &uses);
         if let Some(globals) = globals {
             for at in globals.folders {
                 self.path_word(words.get(at), Direction::Unknown);
@@ -287,27 +298,51 @@ impl Reader<'_> {
         let target = operands.next();
         let back = program == "popd" || words.iter().any(|word| word.text == "-");
         let known = match target {
-            Some(word) if word.is_static() && !back => self.folders.enter(&path_text(word), word.at),
+            Some(word) if word.is_static() && !back => {
+                self.folders.enter(&path_text(word), word.at)
+            }
             None if program == "cd" && !back => self.folders.enter("~", words[0].at),
             _ => false,
         };
         if !known {
-            self.unresolved(&words[0], "the folder that later names are relative to is not known");
+            self.unresolved(
+                &words[0],
+                "the folder that later names are relative to is not known",
+            );
         }
     }
 
-    fn operands(&mut self, program: &str, sub: Option<&str>, words: &[Word], uses: &Uses) {
+    fn operands(
+        &mut self,
+        program: &str,
+        sub: Option<&str>,
+        words: &[Word],
+        start: usize,
+        uses: &Uses,
+    ) {
         let operands = operands::of(program, sub);
-        let direction = if operands.changes { Direction::Unknown } else { Direction::Read };
-        let in_place =
-            uses.options.iter().any(|used| matches!(used.effect, Effect::Change));
-        let direction = if in_place { Direction::Write } else { direction };
+        let direction = if operands.changes {
+            Direction::Unknown
+        } else {
+            Direction::Read
+        };
+        let in_place = uses
+            .options
+            .iter()
+            .any(|used| matches!(used.effect, Effect::Change));
+        let direction = if in_place {
+            Direction::Write
+        } else {
+            direction
+        };
         // Words whose value is only text, and those that an option gave a meaning.
         let mut text = vec![false; words.len()];
         let mut pattern_given = false;
         for used in &uses.options {
-            pattern_given |= matches!(used.option, "-e" | "-f" | "--regexp" | "--file" | "--expression"
-                | "--from-file");
+            pattern_given |= matches!(
+                used.option,
+                "-e" | "-f" | "--regexp" | "--file" | "--expression" | "--from-file"
+            );
             for at in used.words.clone() {
                 text[at] = used.effect == Effect::Text;
             }
@@ -331,7 +366,13 @@ impl Reader<'_> {
             text[*at] = true;
         }
         self.little_language(operands.kind, words, uses, pattern_given);
-        for (at, word) in words.iter().enumerate().skip(1) {
+        // What stands before the sub-command of git is looked at with its options.
+        for word in &words[1..start.min(words.len())] {
+            if word.dynamic || word.glob {
+                self.unresolved(word, unknown(word));
+            }
+        }
+        for (at, word) in words.iter().enumerate().skip(start) {
             let free = text[at] || operands.kind == Kind::Text;
             if word.dynamic && !self.is_free(program, operands.kind, words, at, free) {
                 self.unresolved(word, unknown(word));
@@ -346,8 +387,7 @@ impl Reader<'_> {
             if free {
                 continue;
             }
-            let own = uses.options.iter().any(|used| used.at == at)
-                && !uses.operands.contains(&at);
+            let own = uses.options.iter().any(|used| used.at == at) && !uses.operands.contains(&at);
             if own && !uses.unlisted.contains(&at) {
                 continue;
             }
@@ -420,7 +460,13 @@ impl Reader<'_> {
             return;
         }
         let located = self.folders.locate(&given);
-        let fact = PathFact { given, located, direction, source, glob };
+        let fact = PathFact {
+            given,
+            located,
+            direction,
+            source,
+            glob,
+        };
         let same = |other: &PathFact| {
             other.given == fact.given
                 && other.located == fact.located
@@ -436,7 +482,9 @@ impl Reader<'_> {
         let Redirect { op, target } = redirect;
         let text = target.text.as_str();
         let copies = op.ends_with('&')
-            && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'-');
         if copies || (!target.dynamic && is_stream(text)) {
             return;
         }
@@ -444,7 +492,10 @@ impl Reader<'_> {
             self.unresolved(target, "bash opens a network connection");
         }
         if target.dynamic || target.glob {
-            self.unresolved(target, "the target of a redirect is known only when it runs");
+            self.unresolved(
+                target,
+                "the target of a redirect is known only when it runs",
+            );
         }
         let direction = match op.as_str() {
             "<" | "<&" => Direction::Read,
@@ -458,7 +509,12 @@ impl Reader<'_> {
 fn is_stream(path: &str) -> bool {
     matches!(
         path,
-        "/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr" | "/dev/zero" | "/dev/urandom"
+        "/dev/null"
+            | "/dev/stdin"
+            | "/dev/stdout"
+            | "/dev/stderr"
+            | "/dev/zero"
+            | "/dev/urandom"
             | "/dev/random"
     ) || path
         .strip_prefix("/dev/fd/")
@@ -552,5 +608,13 @@ fn fact(
             argv.drain(1..sub);
         }
     }
-    CommandFact { text, allow, strict, words: argv, role, needs, runs }
+    CommandFact {
+        text,
+        allow,
+        strict,
+        words: argv,
+        role,
+        needs,
+        runs,
+    }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::facts::{CommandFact, Direction, Facts, PathFact, Role, Source, Unresolved};
-use crate::pattern::Pattern;
 use crate::paths;
+use crate::pattern::Pattern;
 use crate::rules::{Found, RuleRef, Rules};
 
 /// One fact with the rule that decided it.
@@ -44,7 +44,11 @@ pub struct Decision {
 
 /// Decides a call. A function of its arguments alone.
 pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> Decision {
-    let mut judge = Judge { rules, tool: tool_rule(rules, facts), decided: Vec::new() };
+    let mut judge = Judge {
+        rules,
+        tool: tool_rule(rules, facts),
+        decided: Vec::new(),
+    };
     let mut lacked = Vec::new();
     judge.tool(facts);
     for command in &facts.commands {
@@ -98,7 +102,14 @@ fn finish(decided: Vec<DecidedFact>, facts: &Facts, lacked: Vec<String>) -> Deci
             place.why, place.start, place.end
         );
     }
-    Decision { verdict, reason, facts: decided, unresolved: facts.unresolved.clone(), rule, lacked }
+    Decision {
+        verdict,
+        reason,
+        facts: decided,
+        unresolved: facts.unresolved.clone(),
+        rule,
+        lacked,
+    }
 }
 
 fn sentence(fact: &DecidedFact) -> String {
@@ -107,7 +118,12 @@ fn sentence(fact: &DecidedFact) -> String {
         Verdict::Ask => "has to be asked for",
         Verdict::Deny => "is denied",
     };
-    let mut text = format!("The {} `{}` {verb} by {}", fact.kind, shorten(&fact.text), fact.rule);
+    let mut text = format!(
+        "The {} `{}` {verb} by {}",
+        fact.kind,
+        shorten(&fact.text),
+        fact.rule
+    );
     if !fact.note.is_empty() {
         text.push_str(": ");
         text.push_str(&fact.note);
@@ -145,7 +161,9 @@ impl Judge<'_> {
 
     /// What decides when no rule of a table does.
     fn fallback(&self) -> (Verdict, RuleRef) {
-        self.tool.clone().unwrap_or_else(|| (Verdict::Deny, RuleRef::new("tool", "")))
+        self.tool
+            .clone()
+            .unwrap_or_else(|| (Verdict::Deny, RuleRef::new("tool", "")))
     }
 
     /// The tool's identity. For a script its entry is what decides commands that
@@ -169,7 +187,9 @@ impl Judge<'_> {
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         if command.role == Role::Wrapper {
             // The wrapper itself does nothing: what it runs is decided on its own.
-            let found = table.strict_exact(&strict).or_else(|| table.strict(&strict, Some(&words)));
+            let found = table
+                .strict_exact(&strict)
+                .or_else(|| table.strict(&strict, Some(&words)));
             if let Some(found) = found {
                 self.found(command, &found, "");
             }
@@ -179,7 +199,10 @@ impl Judge<'_> {
         let covers = |pattern: &Pattern| {
             // `*` in place of the program says nothing of `sudo`.
             (!elevated || pattern.names(&command.words[0]))
-                && command.needs.iter().all(|(option, _)| pattern.names(option))
+                && command
+                    .needs
+                    .iter()
+                    .all(|(option, _)| pattern.names(option))
         };
         let found = table.decide_where(&allow, &strict, covers, Some(&words));
         match found {
@@ -188,7 +211,10 @@ impl Judge<'_> {
                     Some((option, why)) => {
                         format!("{option} {why}, and no allow rule names it")
                     }
-                    None => format!("{} gives other rights, and no allow rule names it", words[0]),
+                    None => format!(
+                        "{} gives other rights, and no allow rule names it",
+                        words[0]
+                    ),
                 };
                 let rule = RuleRef::built_in("option that runs or writes");
                 self.push("command", &command.text, Verdict::Ask, rule, &note);
@@ -200,7 +226,13 @@ impl Judge<'_> {
                     Some(_) => verdict.max(Verdict::Ask),
                     None => verdict,
                 };
-                self.push("command", &command.text, verdict, rule, "no rule of the bash table names it");
+                self.push(
+                    "command",
+                    &command.text,
+                    verdict,
+                    rule,
+                    "no rule of the bash table names it",
+                );
             }
         }
     }
@@ -214,7 +246,9 @@ impl Judge<'_> {
         let strict: Vec<&str> = command.strict.iter().map(String::as_str).collect();
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         let table = self.rules.bash();
-        let found = table.strict_exact(&strict).or_else(|| table.strict(&strict, Some(&words)));
+        let found = table
+            .strict_exact(&strict)
+            .or_else(|| table.strict(&strict, Some(&words)));
         if let Some(found) = found.filter(|found| found.verdict == Verdict::Deny) {
             let rule = RuleRef::new("bash", found.pattern.source());
             let note = "it may run, and a deny is looked for in everything visible";
@@ -222,12 +256,7 @@ impl Judge<'_> {
         }
     }
 
-    fn path(
-        &mut self,
-        path: &PathFact,
-        environment: &dyn Environment,
-        lacked: &mut Vec<String>,
-    ) {
+    fn path(&mut self, path: &PathFact, environment: &dyn Environment, lacked: &mut Vec<String>) {
         let kind = match (path.source, path.direction) {
             (Source::Redirect, _) => "redirect",
             (_, Direction::Write) => "written path",
@@ -240,7 +269,13 @@ impl Judge<'_> {
             None if path.source == Source::Operand => {}
             None => {
                 let (verdict, rule) = self.fallback();
-                self.push(kind, &path.given, verdict, rule, "no rule of the path table names it");
+                self.push(
+                    kind,
+                    &path.given,
+                    verdict,
+                    rule,
+                    "no rule of the path table names it",
+                );
             }
         }
     }

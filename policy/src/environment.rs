@@ -44,7 +44,10 @@ pub struct NoEnvironment {
 impl NoEnvironment {
     /// Both folders are absolute.
     pub fn new(project: &str, home: &str) -> NoEnvironment {
-        NoEnvironment { project: trim(project), home: trim(home) }
+        NoEnvironment {
+            project: trim(project),
+            home: trim(home),
+        }
     }
 }
 
@@ -81,7 +84,10 @@ pub struct ReviewEnvironment {
 impl ReviewEnvironment {
     /// Both folders are absolute.
     pub fn new(project: &str, home: &str) -> ReviewEnvironment {
-        ReviewEnvironment { place: NoEnvironment::new(project, home), links: None }
+        ReviewEnvironment {
+            place: NoEnvironment::new(project, home),
+            links: None,
+        }
     }
 
     /// All symbolic links of the place: absolute name to target.
@@ -113,8 +119,11 @@ impl Environment for ReviewEnvironment {
             };
             let rest = canonical[link.len()..].to_owned();
             let parent = link.rsplit_once('/').map_or("/", |(parent, _)| parent);
-            let target =
-                if target.starts_with('/') { target.clone() } else { format!("{parent}/{target}") };
+            let target = if target.starts_with('/') {
+                target.clone()
+            } else {
+                format!("{parent}/{target}")
+            };
             canonical = normalize(&format!("{target}{rest}"));
         }
         Some(ResolvedPath {
@@ -133,7 +142,11 @@ impl Environment for ReviewEnvironment {
 
 fn trim(path: &str) -> String {
     let trimmed = path.trim_end_matches('/');
-    if trimmed.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
+    if trimmed.is_empty() {
+        "/".to_owned()
+    } else {
+        trimmed.to_owned()
+    }
 }
 
 /// Whether `path` is `folder` or lies in it; both normalised.
@@ -176,7 +189,11 @@ pub(crate) fn normalize(path: &str) -> String {
         result.push('/');
         result.push_str(part);
     }
-    if result.is_empty() { "/".to_owned() } else { result }
+    if result.is_empty() {
+        "/".to_owned()
+    } else {
+        result
+    }
 }
 
 /// `/proc/<process>` or `/proc/<process>/task/<thread>`, where `root` is `/`.
@@ -211,17 +228,26 @@ mod tests {
             ("", "/p", true),
         ] {
             let resolved = place.resolve(given).unwrap();
-            assert_eq!((resolved.canonical.as_str(), resolved.in_project), (canonical, inside));
+            assert_eq!(
+                (resolved.canonical.as_str(), resolved.in_project),
+                (canonical, inside)
+            );
         }
     }
 
     #[test]
     fn links_are_followed_and_a_loop_ends() {
         let links = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+            pairs
+                .iter()
+                .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+                .collect()
         };
-        let place = ReviewEnvironment::new("/p", "/h")
-            .with_links(links(&[("/p/a", "b"), ("/p/b", "/etc"), ("/p/x", "/p/x")]));
+        let place = ReviewEnvironment::new("/p", "/h").with_links(links(&[
+            ("/p/a", "b"),
+            ("/p/b", "/etc"),
+            ("/p/x", "/p/x"),
+        ]));
         assert_eq!(place.resolve("a/passwd").unwrap().canonical, "/etc/passwd");
         assert_eq!(place.resolve("x").unwrap().canonical, "/p/x");
     }

@@ -106,13 +106,19 @@ impl Facts {
             .iter()
             .filter(|path| !path.glob)
             .flat_map(|path| path.located.iter().map(String::as_str))
-            .chain(self.commands.iter().filter_map(|command| command.runs.as_deref()))
+            .chain(
+                self.commands
+                    .iter()
+                    .filter_map(|command| command.runs.as_deref()),
+            )
     }
 
     /// Files whose content the call runs (`Makefile`, `package.json`, `./script`):
     /// a grant is bound to what they hold.
     pub fn runs(&self) -> impl Iterator<Item = &str> {
-        self.commands.iter().filter_map(|command| command.runs.as_deref())
+        self.commands
+            .iter()
+            .filter_map(|command| command.runs.as_deref())
     }
 
     /// The places that cannot be read for certain.
@@ -134,7 +140,10 @@ impl Facts {
 
 /// Reads a call. Never fails: what cannot be read is unresolved.
 pub fn read(call: &Call<'_>) -> Facts {
-    let mut facts = Facts { tool: call.tool.to_owned(), ..Facts::default() };
+    let mut facts = Facts {
+        tool: call.tool.to_owned(),
+        ..Facts::default()
+    };
     let mut path = |given: &str, direction| {
         let given = if given.is_empty() { "." } else { given };
         facts.paths.push(PathFact {

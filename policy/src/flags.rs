@@ -32,19 +32,34 @@ impl FlagPattern {
         let mut operands = Vec::new();
         for (index, word) in rest.iter().enumerate() {
             let last = index + 1 == rest.len();
-            let word = if last { word.trim_end_matches('*') } else { word };
+            let word = if last {
+                word.trim_end_matches('*')
+            } else {
+                word
+            };
             if word.starts_with('-') && word.len() > 1 && word != "--" {
                 flags.push(Flag::of(program, word));
             } else if !(last && word.is_empty()) {
                 operands.push(Pattern::new(rest[index]));
             }
         }
-        (!flags.is_empty()).then(|| (program.to_owned(), FlagPattern { flags, operands, open }))
+        (!flags.is_empty()).then(|| {
+            (
+                program.to_owned(),
+                FlagPattern {
+                    flags,
+                    operands,
+                    open,
+                },
+            )
+        })
     }
 
     /// Whether a command with these words (the first is the program) does it.
     pub(crate) fn matches(&self, words: &[&str]) -> bool {
-        let Some((program, rest)) = words.split_first() else { return false };
+        let Some((program, rest)) = words.split_first() else {
+            return false;
+        };
         let mut operands = Vec::new();
         let mut options = Vec::new();
         let mut ended = false;
@@ -62,7 +77,10 @@ impl FlagPattern {
         {
             return false;
         }
-        self.operands.iter().zip(&operands).all(|(pattern, word)| pattern.matches(word))
+        self.operands
+            .iter()
+            .zip(&operands)
+            .all(|(pattern, word)| pattern.matches(word))
             && self.flags.iter().all(|flag| flag.is_in(program, &options))
     }
 }
@@ -86,9 +104,9 @@ impl Flag {
         match self {
             Flag::Letters(letters) => letters.chars().all(|letter| {
                 options.iter().any(|option| match bundle(option) {
-                    Some(given) => {
-                        given.chars().any(|given| synonyms::letter(program, given) == letter)
-                    }
+                    Some(given) => given
+                        .chars()
+                        .any(|given| synonyms::letter(program, given) == letter),
                     None => synonyms::short_of_prefix(program, option) == Some(letter),
                 })
             }),
@@ -139,7 +157,11 @@ mod tests {
         ] {
             let words: Vec<&str> = command.split(' ').collect();
             let (_, flags) = FlagPattern::new(pattern).unwrap();
-            assert_eq!(flags.matches(&words), expected, "{pattern:?} on {command:?}");
+            assert_eq!(
+                flags.matches(&words),
+                expected,
+                "{pattern:?} on {command:?}"
+            );
         }
     }
 }

@@ -11,7 +11,10 @@ pub(crate) struct Folders<'a> {
 
 impl<'a> Folders<'a> {
     pub(crate) fn new(cwd: &str, text: &'a str) -> Folders<'a> {
-        Folders { now: vec![cwd.trim_end_matches('/').to_owned()], text }
+        Folders {
+            now: vec![cwd.trim_end_matches('/').to_owned()],
+            text,
+        }
     }
 
     /// `cd target`, whose word stands at byte `at`. False when the folders are no
@@ -20,8 +23,7 @@ impl<'a> Folders<'a> {
         if repeats(self.text) {
             return false;
         }
-        let entered: Vec<String> =
-            self.now.iter().map(|folder| join(folder, target)).collect();
+        let entered: Vec<String> = self.now.iter().map(|folder| join(folder, target)).collect();
         if !self.succeeds(at) {
             for folder in entered {
                 if !self.now.contains(&folder) {
@@ -39,46 +41,44 @@ impl<'a> Folders<'a> {
         if given.starts_with('/') || given == "~" || given.starts_with("~/") {
             return vec![given.to_owned()];
         }
-        self.now.iter().take(MAX).map(|folder| join(folder, given)).collect()
+        self.now
+            .iter()
+            .take(MAX)
+            .map(|folder| join(folder, given))
+            .collect()
     }
 
     /// Whether all that follows only runs when the `cd` at `at` went well: joined
     /// by `&&`, in one line, in this shell.
     fn succeeds(&self, at: usize) -> bool {
-        let Some(rest) = self.text.get(at..) else { return false };
+        let Some(rest) = self.text.get(at..) else {
+            return false;
+        };
         let before = &self.text[..at];
         if before.contains(['(', '`', '{', '|']) {
             return false; // it may be in a subshell
         }
-        let end = rest.find([' ', '\t', '\n', ';', '&', '|']).unwrap_or(rest.len());
+        let end = rest
+            .find([' ', '\t', '\n', ';', '&', '|'])
+            .unwrap_or(rest.len());
         let after = rest[end..].trim_start_matches([' ', '\t']);
         after.starts_with("&&")
             && !after.contains([';', '\n', '(', '`', '}'])
             && !after.contains("||")
-            && !after.replace("&&", "").replace(">&", "").replace("&>", "").contains('&')
+            && !after
+                .replace("&&", "")
+                .replace(">&", "")
+                .replace("&>", "")
+                .contains('&')
     }
 
-    /// Whether another word follows the one at `at` in the same command: then an
-    /// assignment is the environment of a command.
-    pub(crate) fn is_followed_by_word(&self, at: usize) -> bool {
-        let Some(rest) = self.text.get(at..) else { return true };
-        let mut quote = None;
-        let mut end = rest.len();
-        for (index, character) in rest.char_indices() {
-            match (quote, character) {
-                (Some(open), _) if character == open => quote = None,
-                (Some(_), _) => {}
-                (None, '\'' | '"') => quote = Some(character),
-                (None, '$' | '`' | '\\' | '(') => return true, // not worked out
-                (None, _) if character.is_whitespace() || matches!(character, ';' | '&' | '|') => {
-                    end = index;
-                    break;
-                }
-                _ => {}
-            }
-        }
-        let after = rest[end..].trim_start_matches([' ', '\t']);
-        !(after.is_empty() || after.starts_with([';', '\n', '&', '|', '#', ')', '}']))
+    /// Whether no word follows in the same command behind byte `end`.
+    pub(crate) fn ends_command(&self, end: usize) -> bool {
+        let Some(rest) = self.text.get(end..) else {
+            return false;
+        };
+        let after = rest.trim_start_matches([' ', '\t']);
+        after.is_empty() || after.starts_with([';', '\n', '&', '|', '#', ')', '}'])
     }
 }
 
@@ -113,9 +113,18 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         assert_eq!(after("cd sub && ls x", "sub"), (true, list(&["sub/x"])));
         assert_eq!(after("cd sub; ls x", "sub"), (true, list(&["x", "sub/x"])));
-        assert_eq!(after("(cd sub && ls x)", "sub"), (true, list(&["x", "sub/x"])));
-        assert_eq!(after("cd sub && ls; ls x", "sub"), (true, list(&["x", "sub/x"])));
-        assert_eq!(after("cd sub && ls x | wc 2>&1", "sub"), (true, list(&["sub/x"])));
+        assert_eq!(
+            after("(cd sub && ls x)", "sub"),
+            (true, list(&["x", "sub/x"]))
+        );
+        assert_eq!(
+            after("cd sub && ls; ls x", "sub"),
+            (true, list(&["x", "sub/x"]))
+        );
+        assert_eq!(
+            after("cd sub && ls x | wc 2>&1", "sub"),
+            (true, list(&["sub/x"]))
+        );
         assert!(!after("while cd sub; do ls x; done", "sub").0);
     }
 }

@@ -67,7 +67,10 @@ pub fn propose_grant(
         Verdict::Ask => {}
     }
     if let Some(place) = facts.unresolved.first() {
-        return Err(format!("it cannot be read for certain what it does: {}", place.why));
+        return Err(format!(
+            "it cannot be read for certain what it does: {}",
+            place.why
+        ));
     }
     for command in &facts.commands {
         if let Some(why) = granting::refused(&command.words) {
@@ -77,10 +80,16 @@ pub fn propose_grant(
             return Err(format!("{option} {why}; it is asked for every time"));
         }
     }
-    let asked: Vec<&DecidedFact> =
-        decision.facts.iter().filter(|fact| fact.verdict == Verdict::Ask).collect();
+    let asked: Vec<&DecidedFact> = decision
+        .facts
+        .iter()
+        .filter(|fact| fact.verdict == Verdict::Ask)
+        .collect();
     if let Some(fact) = asked.iter().find(|fact| fact.rule.table == "built-in") {
-        return Err(format!("{} is asked for every time ({})", fact.text, fact.rule));
+        return Err(format!(
+            "{} is asked for every time ({})",
+            fact.text, fact.rule
+        ));
     }
     if asked.is_empty() {
         return Err("no part of it is asked for by a rule".to_owned());
@@ -94,17 +103,16 @@ pub fn propose_grant(
 }
 
 /// The content of each file that the call runs.
-fn contents(
-    facts: &Facts,
-    environment: &dyn Environment,
-) -> Result<Vec<(String, String)>, String> {
+fn contents(facts: &Facts, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
     facts
         .commands
         .iter()
         .filter_map(|command| command.runs.as_ref())
         .map(|file| match environment.content_hash(file) {
             Some(hash) => Ok((file.clone(), hash)),
-            None => Err(format!("the content of {file}, which it runs, is not known")),
+            None => Err(format!(
+                "the content of {file}, which it runs, is not known"
+            )),
         })
         .collect()
 }

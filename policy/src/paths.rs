@@ -19,12 +19,15 @@ pub(crate) struct PathAnswer {
 
 impl PathAnswer {
     fn new(verdict: Verdict, rule: RuleRef, note: impl Into<String>) -> PathAnswer {
-        PathAnswer { verdict, rule, note: note.into() }
+        PathAnswer {
+            verdict,
+            rule,
+            note: note.into(),
+        }
     }
 }
 
-/// Decides a path; `None` when no path rule has an opinion. `fallback` decides
-/// a redirect or a tool's path that no rule names.
+/// Decides a path; `None` when no path rule has an opinion.
 pub(crate) fn decide(
     rules: &Rules,
     path: &PathFact,
@@ -33,17 +36,28 @@ pub(crate) fn decide(
 ) -> Option<PathAnswer> {
     if path.given.contains('\0') {
         let rule = RuleRef::built_in("a NUL in a path");
-        return Some(PathAnswer::new(Verdict::Deny, rule, "no path has a NUL byte"));
+        return Some(PathAnswer::new(
+            Verdict::Deny,
+            rule,
+            "no path has a NUL byte",
+        ));
     }
     let mut strictest: Option<PathAnswer> = None;
     let mut consider = |answer: PathAnswer| {
-        if strictest.as_ref().is_none_or(|now| answer.verdict > now.verdict) {
+        if strictest
+            .as_ref()
+            .is_none_or(|now| answer.verdict > now.verdict)
+        {
             strictest = Some(answer);
         }
     };
     if path.given.chars().any(is_hidden) {
         let rule = RuleRef::built_in("hidden characters in a path");
-        consider(PathAnswer::new(Verdict::Ask, rule, "the path has characters that cannot be seen"));
+        consider(PathAnswer::new(
+            Verdict::Ask,
+            rule,
+            "the path has characters that cannot be seen",
+        ));
     }
     for located in &path.located {
         for answer in place(rules, path, located, environment, lacked) {
@@ -67,7 +81,12 @@ fn place(
     if path.glob {
         answers.extend(glob(rules, &given));
     }
-    answers.extend(ask_table(rules, &given, is_within(&lexical, project), located));
+    answers.extend(ask_table(
+        rules,
+        &given,
+        is_within(&lexical, project),
+        located,
+    ));
     let mut canonical = lexical;
     if !path.glob {
         match environment.resolve(located) {
@@ -93,7 +112,11 @@ fn place(
         let forms = [given.absolute.as_str(), canonical.as_str()];
         if let Some(what) = protected::find(&forms, project, home) {
             let note = format!("{} is {what}", path.given);
-            answers.push(PathAnswer::new(Verdict::Ask, RuleRef::built_in("protected file"), note));
+            answers.push(PathAnswer::new(
+                Verdict::Ask,
+                RuleRef::built_in("protected file"),
+                note,
+            ));
         }
     }
     answers
@@ -101,7 +124,10 @@ fn place(
 
 /// Another name of the file may be denied, and no name leads back to it.
 fn hard_link(rules: &Rules) -> Option<PathAnswer> {
-    let denies = rules.path().strict_patterns().any(|(_, verdict)| verdict == Verdict::Deny);
+    let denies = rules
+        .path()
+        .strict_patterns()
+        .any(|(_, verdict)| verdict == Verdict::Deny);
     denies.then(|| {
         let note = "the file has other names (hard links), which may be denied";
         PathAnswer::new(Verdict::Ask, RuleRef::built_in("hard link"), note)
@@ -109,29 +135,33 @@ fn hard_link(rules: &Rules) -> Option<PathAnswer> {
 }
 
 fn ask_table(rules: &Rules, forms: &Forms, inside: bool, located: &str) -> Option<PathAnswer> {
-    let allow = forms.allow();
-    let strict = forms.strict();
-    let allow: Vec<&str> = allow.iter().map(String::as_str).collect();
-    let strict: Vec<&str> = strict.iter().map(String::as_str).collect();
+    if inside && rules.path().is_empty() {
+        return None;
+    }
+    let (allow, strict) = (forms.allow(), forms.strict());
     // Outside the project an allow has to say where: `*.md` means the project's.
     let covers = |pattern: &Pattern| {
         inside || pattern.prefix().starts_with('/') || pattern.prefix().starts_with("~/")
     };
     let found = rules.path().decide_where(&allow, &strict, covers, None);
     let from = |found: &crate::rules::Found<'_>| {
-        PathAnswer::new(found.verdict, RuleRef::new("path", found.pattern.source()), "")
+        PathAnswer::new(
+            found.verdict,
+            RuleRef::new("path", found.pattern.source()),
+            String::new(),
+        )
     };
     if inside {
         return found.as_ref().map(from);
     }
     match &found {
-        Some(found) if !found.any && (found.verdict != Verdict::Allow || found.exact) => {
-            Some(from(found))
-        }
         Some(found) if !found.any => Some(from(found)),
         _ => {
             let outside = rules.external_directory().unwrap_or(Verdict::Ask);
-            let star = found.as_ref().map(from).filter(|star| star.verdict > outside);
+            let star = found
+                .as_ref()
+                .map(from)
+                .filter(|star| star.verdict > outside);
             let note = format!("{located} is outside the project");
             Some(star.unwrap_or_else(|| {
                 PathAnswer::new(outside, RuleRef::new("externalDirectory", ""), note)
@@ -142,14 +172,22 @@ fn ask_table(rules: &Rules, forms: &Forms, inside: bool, located: &str) -> Optio
 
 /// A glob may name every file that it can match: a rule that it can meet asks.
 fn glob(rules: &Rules, forms: &Forms) -> Option<PathAnswer> {
-    let texts: Vec<String> = forms.allow().iter().map(|form| form.to_lowercase()).collect();
+    let texts: Vec<String> = forms
+        .allow()
+        .iter()
+        .map(|form| form.to_lowercase())
+        .collect();
     rules
         .path()
         .strict_patterns()
         .find(|(pattern, _)| texts.iter().any(|text| meets(text, pattern)))
         .map(|(pattern, _)| {
             let rule = RuleRef::new("path", pattern.source());
-            PathAnswer::new(Verdict::Ask, rule, "files that match the glob may fall under it")
+            PathAnswer::new(
+                Verdict::Ask,
+                rule,
+                "files that match the glob may fall under it",
+            )
         })
 }
 
@@ -228,48 +266,53 @@ struct Forms {
 impl Forms {
     fn of(lexical: &str, project: &str, home: &str, given: Option<&str>) -> Forms {
         let below = |folder: &str| {
-            is_within(lexical, folder)
-                .then(|| lexical[folder.len().min(lexical.len())..].trim_start_matches('/').to_owned())
+            is_within(lexical, folder).then(|| {
+                lexical[folder.len().min(lexical.len())..]
+                    .trim_start_matches('/')
+                    .to_owned()
+            })
         };
         let relative = below(project).map(|rest| {
             // A folder that is named `~` is not the home folder.
-            if rest.starts_with('~') { format!("./{rest}") } else { rest }
+            if rest.starts_with('~') {
+                format!("./{rest}")
+            } else {
+                rest
+            }
         });
         Forms {
             absolute: lexical.to_owned(),
             relative: relative.filter(|rest| !rest.is_empty()),
             home: below(home).map(|rest| format!("~/{rest}")),
-            given: given.map(|given| given.strip_prefix("./").filter(|rest| !rest.starts_with('~'))
-                .unwrap_or(given).to_owned()),
+            given: given.map(|given| {
+                given
+                    .strip_prefix("./")
+                    .filter(|rest| !rest.starts_with('~'))
+                    .unwrap_or(given)
+                    .to_owned()
+            }),
         }
     }
 
     /// Spellings that an allow may match.
-    fn allow(&self) -> Vec<String> {
-        let mut forms = vec![self.absolute.clone()];
-        forms.extend(self.relative.clone());
-        forms.extend(self.home.clone());
+    fn allow(&self) -> Vec<&str> {
+        let mut forms = vec![self.absolute.as_str()];
+        forms.extend(self.relative.as_deref());
+        forms.extend(self.home.as_deref());
         forms
     }
 
-    /// Spellings that a deny or an ask may match: also as a folder, for `dir/*`.
-    fn strict(&self) -> Vec<String> {
+    /// Spellings that a deny or an ask may match.
+    fn strict(&self) -> Vec<&str> {
         let mut forms = self.allow();
-        if let Some(given) = &self.given
-            && !forms.contains(given)
+        if let Some(given) = self.given.as_deref()
+            && !forms.contains(&given)
         {
-            forms.push(given.clone());
-        }
-        for at in 0..forms.len() {
-            if !forms[at].ends_with('/') {
-                let folder = format!("{}/", forms[at]);
-                forms.push(folder);
-            }
+            forms.push(given);
         }
         forms
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -290,7 +333,11 @@ mod tests {
             ("prod.[ea]nx", "*.env", false),
             ("a[", "a[", true),
         ] {
-            assert_eq!(meets(glob, &Pattern::new(pattern)), expected, "{glob} {pattern}");
+            assert_eq!(
+                meets(glob, &Pattern::new(pattern)),
+                expected,
+                "{glob} {pattern}"
+            );
         }
     }
 }

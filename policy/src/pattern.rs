@@ -9,6 +9,8 @@ pub(crate) struct Pattern {
     pieces: Vec<String>,
     /// What `ls *` matches beside `ls <anything>`: `ls`.
     bare: Option<String>,
+    /// `dir/*` of a deny or an ask is also about `dir`.
+    folder: bool,
 }
 
 impl Pattern {
@@ -16,9 +18,12 @@ impl Pattern {
         Pattern::with_pieces(source, source)
     }
 
-    /// For matching without case: `source` is kept for people.
-    pub(crate) fn folded(source: &str) -> Pattern {
-        Pattern::with_pieces(source, &source.to_lowercase())
+    /// A deny or an ask of the path table: compared without case, and `dir/*`
+    /// matches `dir`. `source` is kept for people.
+    pub(crate) fn strict_path(source: &str) -> Pattern {
+        let mut pattern = Pattern::with_pieces(source, &source.to_lowercase());
+        pattern.folder = source.trim_end_matches('*').ends_with('/') && source.ends_with('*');
+        pattern
     }
 
     fn with_pieces(source: &str, text: &str) -> Pattern {
@@ -40,7 +45,12 @@ impl Pattern {
             .strip_suffix(' ')
             .filter(|bare| text.ends_with('*') && !bare.contains('*'))
             .map(str::to_owned);
-        Pattern { source: source.to_owned(), pieces, bare }
+        Pattern {
+            source: source.to_owned(),
+            pieces,
+            bare,
+            folder: false,
+        }
     }
 
     /// The key as it was written.
@@ -64,7 +74,14 @@ impl Pattern {
             // `ls *` also matches `ls`, which lacks the blank.
             Some(bare) => bare,
             None => {
-                self.pieces.iter().max_by_key(|piece| piece.len()).map_or("", String::as_str)
+                let longest = self.pieces.iter().max_by_key(|piece| piece.len());
+                let longest = longest.map_or("", String::as_str);
+                // `dir/*` also matches `dir`, which lacks the slash.
+                if self.folder {
+                    longest.trim_end_matches('/')
+                } else {
+                    longest
+                }
             }
         }
     }
@@ -86,14 +103,27 @@ impl Pattern {
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
-        if self.bare.as_deref() == Some(text) {
+        if self.bare.as_deref() == Some(text) || self.wildcards(text) {
             return true;
         }
+        // The last piece is empty; the one before it ends in the slash.
+        self.folder
+            && self.pieces[self.pieces.len() - 2]
+                .strip_suffix('/')
+                .is_some_and(|name| text.ends_with(name))
+            && self.wildcards(&format!("{text}/"))
+    }
+
+    fn wildcards(&self, text: &str) -> bool {
         let [first, middle @ .., last] = self.pieces.as_slice() else {
             return self.pieces.first().is_some_and(|only| only == text);
         };
-        let Some(rest) = text.strip_prefix(first.as_str()) else { return false };
-        let Some(mut rest) = rest.strip_suffix(last.as_str()) else { return false };
+        let Some(rest) = text.strip_prefix(first.as_str()) else {
+            return false;
+        };
+        let Some(mut rest) = rest.strip_suffix(last.as_str()) else {
+            return false;
+        };
         for piece in middle {
             match rest.find(piece.as_str()) {
                 Some(at) => rest = &rest[at + piece.len()..],
@@ -131,7 +161,31 @@ mod tests {
             ("[ab]", "a", false),
             ("* x *", "y x", false),
         ] {
-            assert_eq!(Pattern::new(pattern).matches(text), expected, "{pattern:?} on {text:?}");
+            assert_eq!(
+                Pattern::new(pattern).matches(text),
+                expected,
+                "{pattern:?} on {text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_strict_path_pattern_is_also_about_the_folder() {
+        for (pattern, text, expected) in [
+            ("~/.ssh/*", "~/.ssh", true),
+            ("~/.ssh/*", "~/.ssh/", true),
+            ("~/.ssh/*", "~/.ssh/id", true),
+            ("~/.ssh/*", "~/.sshx", false),
+            ("*/Secrets/*", "a/secrets", true),
+            ("*/secrets/*", "a/secrets2", false),
+            ("dir/*x", "dir", false),
+            ("/*", "", true),
+        ] {
+            assert_eq!(
+                Pattern::strict_path(pattern).matches(text),
+                expected,
+                "{pattern} {text}"
+            );
         }
     }
 

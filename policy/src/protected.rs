@@ -5,31 +5,80 @@ use crate::environment::is_within;
 
 /// Names below the home folder.
 const HOME: [&str; 26] = [
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
-    ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".inputrc", ".vimrc", ".exrc", ".emacs",
-    ".nanorc", ".gitconfig", ".npmrc", ".pypirc", ".pythonrc.py", ".tmux.conf", ".netrc",
-    ".pam_environment", ".xprofile", ".xsessionrc", ".curlrc", ".wgetrc",
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".inputrc",
+    ".vimrc",
+    ".exrc",
+    ".emacs",
+    ".nanorc",
+    ".gitconfig",
+    ".npmrc",
+    ".pypirc",
+    ".pythonrc.py",
+    ".tmux.conf",
+    ".netrc",
+    ".pam_environment",
+    ".xprofile",
+    ".xsessionrc",
+    ".curlrc",
+    ".wgetrc",
 ];
 
 /// Folders below the home folder.
 const HOME_FOLDERS: [&str; 11] = [
-    ".ssh", ".gnupg", ".config", ".vim", ".emacs.d", ".cargo", ".local/bin", ".local/share/applications",
-    "bin", ".kube", ".aws",
+    ".ssh",
+    ".gnupg",
+    ".config",
+    ".vim",
+    ".emacs.d",
+    ".cargo",
+    ".local/bin",
+    ".local/share/applications",
+    "bin",
+    ".kube",
+    ".aws",
 ];
 
 /// Names of files that tell an agent what to do, in any folder.
 const INSTRUCTIONS: [&str; 9] = [
-    "agents.md", "agent.md", "claude.md", "claude.local.md", "gemini.md", ".cursorrules",
-    ".windsurfrules", "copilot-instructions.md", "mooring.md",
+    "agents.md",
+    "agent.md",
+    "claude.md",
+    "claude.local.md",
+    "gemini.md",
+    ".cursorrules",
+    ".windsurfrules",
+    "copilot-instructions.md",
+    "mooring.md",
 ];
 
 /// Folders of editors and agents, in any folder.
-const TOOL_FOLDERS: [&str; 7] =
-    [".vscode", ".idea", ".cursor", ".claude", ".devcontainer", ".mooring", ".husky"];
+const TOOL_FOLDERS: [&str; 7] = [
+    ".vscode",
+    ".idea",
+    ".cursor",
+    ".claude",
+    ".devcontainer",
+    ".mooring",
+    ".husky",
+];
 
 /// Files of Workspaces.
-const WORKSPACE: [&str; 4] =
-    ["workspace.yaml", "workspace.yml", "mooring.yaml", "mooring.yml"];
+const WORKSPACE: [&str; 4] = [
+    "workspace.yaml",
+    "workspace.yml",
+    "mooring.yaml",
+    "mooring.yml",
+];
 
 /// What a path is, if it is protected; the paths are absolute and normalised.
 pub(crate) fn find(paths: &[&str], project: &str, home: &str) -> Option<&'static str> {
@@ -55,8 +104,10 @@ fn one(path: &str, project: &str, home: &str) -> Option<&'static str> {
         return Some("a file that configures git");
     }
     if is_within(path, home) && !(is_within(path, project) && is_within(project, home)) {
-        let below: Vec<&str> =
-            path[home.len().min(path.len())..].split('/').filter(|part| !part.is_empty()).collect();
+        let below: Vec<&str> = path[home.len().min(path.len())..]
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
         let below = below.join("/").to_lowercase();
         if HOME.contains(&below.as_str()) {
             return Some("a start-up file");
@@ -65,7 +116,10 @@ fn one(path: &str, project: &str, home: &str) -> Option<&'static str> {
             return Some("configuration of the user");
         }
     }
-    if matches!(name, ".bashrc" | ".profile" | ".envrc" | ".zshrc" | ".zshenv" | ".bash_profile") {
+    if matches!(
+        name,
+        ".bashrc" | ".profile" | ".envrc" | ".zshrc" | ".zshenv" | ".bash_profile"
+    ) {
         return Some("a start-up file");
     }
     if INSTRUCTIONS.contains(&name) {

@@ -1,6 +1,7 @@
 //! A policy, compiled: each table ready to be asked in the time one pass over
 //! the text takes, whatever the number of its rules.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -25,7 +26,10 @@ pub struct RuleRef {
 
 impl RuleRef {
     pub(crate) fn new(table: &str, pattern: &str) -> RuleRef {
-        RuleRef { table: table.to_owned(), pattern: pattern.to_owned() }
+        RuleRef {
+            table: table.to_owned(),
+            pattern: pattern.to_owned(),
+        }
     }
 
     pub(crate) fn built_in(name: &str) -> RuleRef {
@@ -58,7 +62,9 @@ struct Inner {
 
 impl std::fmt::Debug for Rules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rules").field("digest", &self.0.digest).finish_non_exhaustive()
+        f.debug_struct("Rules")
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,8 +125,6 @@ enum Folding {
 pub(crate) struct Found<'a> {
     pub verdict: Verdict,
     pub pattern: &'a Pattern,
-    /// Equality, which wins over every wildcard.
-    pub exact: bool,
     /// `*` alone, which every other pattern wins over.
     pub any: bool,
 }
@@ -151,7 +155,7 @@ impl Table {
             let at = rules.len();
             let is_strict = *verdict != Verdict::Allow;
             let pattern = if is_strict && folding == Folding::Strict {
-                Pattern::folded(source)
+                Pattern::strict_path(source)
             } else {
                 Pattern::new(source)
             };
@@ -180,7 +184,16 @@ impl Table {
         }
         let allow = Index::new(&rules, allow);
         let strict = Index::new(&rules, strict);
-        Table { rules, exact, exact_folded, any, allow, strict, flags, folding }
+        Table {
+            rules,
+            exact,
+            exact_folded,
+            any,
+            allow,
+            strict,
+            flags,
+            folding,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -188,12 +201,18 @@ impl Table {
     }
 
     fn allows_anything(&self) -> bool {
-        self.rules.iter().any(|(_, verdict)| *verdict != Verdict::Deny)
+        self.rules
+            .iter()
+            .any(|(_, verdict)| *verdict != Verdict::Deny)
     }
 
-    fn found(&self, at: usize, exact: bool, any: bool) -> Found<'_> {
+    fn found(&self, at: usize, any: bool) -> Found<'_> {
         let (pattern, verdict) = &self.rules[at];
-        Found { verdict: *verdict, pattern, exact, any }
+        Found {
+            verdict: *verdict,
+            pattern,
+            any,
+        }
     }
 
     /// The rule for a value that has several spellings: `allow` are those that an
@@ -226,10 +245,10 @@ impl Table {
                 best.is_none()
             });
             if let Some(at) = best {
-                return Some(self.found(at, false, false));
+                return Some(self.found(at, false));
             }
         }
-        self.any.map(|at| self.found(at, false, true))
+        self.any.map(|at| self.found(at, true))
     }
 
     fn exact(
@@ -240,7 +259,7 @@ impl Table {
     ) -> Option<Found<'_>> {
         let mut best: Option<Found<'_>> = None;
         let mut consider = |at: usize| {
-            let found = self.found(at, true, false);
+            let found = self.found(at, false);
             if best.is_none_or(|best| found.verdict > best.verdict) {
                 best = Some(found);
             }
@@ -259,12 +278,21 @@ impl Table {
                 consider(*at);
             }
             if !self.exact_folded.is_empty()
-                && let Some(at) = self.exact_folded.get(&text.to_lowercase())
+                && let Some(at) = self.exact_folded.get(self.fold(text).as_ref())
             {
                 consider(*at);
             }
         }
         best
+    }
+
+    fn fold<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let lower = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+        if self.folding == Folding::None || text.bytes().all(lower) {
+            Cow::Borrowed(text)
+        } else {
+            Cow::Owned(text.to_lowercase())
+        }
     }
 
     /// The strictest deny or ask with a wildcard; also asked alone, for text that
@@ -275,14 +303,8 @@ impl Table {
             best.is_none_or(|best| self.rules[at].1 > self.rules[best].1)
         };
         for text in texts {
-            let folded;
-            let text = if self.folding == Folding::Strict {
-                folded = text.to_lowercase();
-                folded.as_str()
-            } else {
-                text
-            };
-            self.strict.each_match(&self.rules, text, |at| {
+            let text = self.fold(text);
+            self.strict.each_match(&self.rules, &text, |at| {
                 if better(at, best) {
                     best = Some(at);
                 }
@@ -299,7 +321,7 @@ impl Table {
                 }
             }
         }
-        best.map(|at| self.found(at, false, false))
+        best.map(|at| self.found(at, false))
     }
 
     /// The strictest deny or ask with a wildcard that matches, other than `source`.
@@ -312,7 +334,7 @@ impl Table {
             }
             true
         });
-        best.map(|at| self.found(at, false, false))
+        best.map(|at| self.found(at, false))
     }
 
     /// A deny or ask that equals one of the texts.
@@ -344,11 +366,19 @@ const FEW: usize = 12;
 impl Index {
     fn new(rules: &[(Pattern, Verdict)], members: Vec<usize>) -> Index {
         if members.len() <= FEW {
-            return Index { automaton: None, rules: Vec::new(), always: members };
+            return Index {
+                automaton: None,
+                rules: Vec::new(),
+                always: members,
+            };
         }
         let (mut indexed, mut always) = (Vec::new(), Vec::new());
         for at in members {
-            if rules[at].0.longest_literal().is_empty() { always.push(at) } else { indexed.push(at) }
+            if rules[at].0.longest_literal().is_empty() {
+                always.push(at)
+            } else {
+                indexed.push(at)
+            }
         }
         let automaton =
             AhoCorasick::new(indexed.iter().map(|at| rules[*at].0.longest_literal())).ok();
@@ -356,7 +386,11 @@ impl Index {
             // Too large for the automaton's state numbers: slower, never wrong.
             always.append(&mut indexed);
         }
-        Index { automaton, rules: indexed, always }
+        Index {
+            automaton,
+            rules: indexed,
+            always,
+        }
     }
 
     /// Calls `each` for every matching rule, until it returns false.
@@ -371,7 +405,9 @@ impl Index {
                 return;
             }
         }
-        let Some(automaton) = &self.automaton else { return };
+        let Some(automaton) = &self.automaton else {
+            return;
+        };
         for hit in automaton.find_overlapping_iter(text) {
             let at = self.rules[hit.pattern().as_usize()];
             if rules[at].0.matches(text) && !each(at) {

@@ -22,7 +22,10 @@ pub fn validate(policy: &Policy) -> Vec<Problem> {
     }
     for (index, test) in policy.tests.iter().enumerate() {
         if let Some(message) = failing(test, &rules) {
-            problems.push(Problem { path: format!("tests[{index}]"), message });
+            problems.push(Problem {
+                path: format!("tests[{index}]"),
+                message,
+            });
         }
     }
     problems
@@ -31,7 +34,10 @@ pub fn validate(policy: &Policy) -> Vec<Problem> {
 fn patterns(name: &str, entries: &Entries, table: &Table, problems: &mut Vec<Problem>) {
     for (pattern, verdict) in entries {
         let mut problem = |message: String| {
-            problems.push(Problem { path: format!("{name}[{pattern:?}]"), message });
+            problems.push(Problem {
+                path: format!("{name}[{pattern:?}]"),
+                message,
+            });
         };
         if pattern.trim().is_empty() {
             problem(format!(
@@ -70,11 +76,15 @@ pub(crate) fn failing(test: &PolicyTest, rules: &Rules) -> Option<String> {
         return Some("a test has exactly one of tool, bash and path".to_owned());
     }
     let (what, call) = match test {
-        PolicyTest { bash: Some(text), .. } => (format!("bash {text:?}"), RecordedCall::bash(text)),
-        PolicyTest { path: Some(path), .. } => {
-            (format!("path {path:?}"), RecordedCall::path("write", path))
-        }
-        PolicyTest { tool: Some(tool), .. } => (format!("tool {tool:?}"), RecordedCall::tool(tool)),
+        PolicyTest {
+            bash: Some(text), ..
+        } => (format!("bash {text:?}"), RecordedCall::bash(text)),
+        PolicyTest {
+            path: Some(path), ..
+        } => (format!("path {path:?}"), RecordedCall::path("write", path)),
+        PolicyTest {
+            tool: Some(tool), ..
+        } => (format!("tool {tool:?}"), RecordedCall::tool(tool)),
         PolicyTest { .. } => return None,
     };
     let decision = decide(rules, &read(&call.call()), &ReviewEnvironment::default());
@@ -93,7 +103,10 @@ mod tests {
 
     fn problems(policy: &str) -> Vec<String> {
         let policy = serde_json::from_str(policy).unwrap();
-        validate(&policy).iter().map(|problem| problem.path.clone()).collect()
+        validate(&policy)
+            .iter()
+            .map(|problem| problem.path.clone())
+            .collect()
     }
 
     #[test]
@@ -102,19 +115,28 @@ mod tests {
             (r#"{"bash": {"git *": "allow", "*": "ask"}}"#, vec![]),
             (r#"{"bash": {"": "allow"}}"#, vec![r#"bash[""]"#]),
             (r#"{"path": {" ": "deny"}}"#, vec![r#"path[" "]"#]),
-            (r#"{"tool": {"re\u200bad": "allow"}}"#, vec![r#"tool["re\u{200b}ad"]"#]),
+            (
+                r#"{"tool": {"re\u200bad": "allow"}}"#,
+                vec![r#"tool["re\u{200b}ad"]"#],
+            ),
             (
                 r#"{"bash": {"git push *": "deny", "git push origin *": "allow"}}"#,
                 vec![r#"bash["git push origin *"]"#],
             ),
             // One value is an exception on purpose, and `*` is the rest.
-            (r#"{"bash": {"git push*": "deny", "git push origin main": "allow"}}"#, vec![]),
+            (
+                r#"{"bash": {"git push*": "deny", "git push origin main": "allow"}}"#,
+                vec![],
+            ),
             (r#"{"path": {"*.env": "deny", "*": "allow"}}"#, vec![]),
             (
                 r#"{"bash": {"ls*": "allow"}, "tests": [{"bash": "ls", "expect": "deny"}]}"#,
                 vec!["tests[0]"],
             ),
-            (r#"{"tests": [{"bash": "ls", "tool": "read", "expect": "deny"}]}"#, vec!["tests[0]"]),
+            (
+                r#"{"tests": [{"bash": "ls", "tool": "read", "expect": "deny"}]}"#,
+                vec!["tests[0]"],
+            ),
             (r#"{"tests": [{"expect": "deny"}]}"#, vec!["tests[0]"]),
             (
                 r#"{"tool": {"bash": "ask"}, "tests": [{"bash": "git push", "expect": "ask"}]}"#,

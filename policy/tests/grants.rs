@@ -33,7 +33,10 @@ fn rules(policy: &str) -> Rules {
 }
 
 fn asked(rules: &Rules, text: &str) -> (Facts, Decision) {
-    let facts = read(&Call { tool: "bash", action: Action::Bash { text, cwd: "" } });
+    let facts = read(&Call {
+        tool: "bash",
+        action: Action::Bash { text, cwd: "" },
+    });
     let decision = decide(rules, &facts, &PLACE);
     (facts, decision)
 }
@@ -85,12 +88,22 @@ fn a_grant_ends_when_the_rule_that_asked_changes() {
 #[test]
 fn another_tool_is_not_covered() {
     let rules = rules(r#"{"tool": {"write": "ask", "edit": "ask"}, "path": {"*": "allow"}}"#);
-    let facts = |tool| read(&Call { tool, action: Action::Write { path: "a.txt" } });
+    let facts = |tool| {
+        read(&Call {
+            tool,
+            action: Action::Write { path: "a.txt" },
+        })
+    };
     let (write, edit) = (facts("write"), facts("edit"));
     let decision = decide(&rules, &write, &PLACE);
     let grant = propose_grant(&rules, &write, &decision, &PLACE).unwrap();
     assert!(grant_covers(&grant, &write, &decision, &PLACE));
-    assert!(!grant_covers(&grant, &edit, &decide(&rules, &edit, &PLACE), &PLACE));
+    assert!(!grant_covers(
+        &grant,
+        &edit,
+        &decide(&rules, &edit, &PLACE),
+        &PLACE
+    ));
 }
 
 #[test]
@@ -100,9 +113,16 @@ fn a_grant_is_bound_to_the_content_of_what_it_runs() {
         let grant = propose(&rules, text).unwrap();
         assert_eq!(grant.contents.len(), 1, "{text}");
         assert!(covers(&rules, &grant, text, &PLACE), "{text}");
-        assert!(!covers(&rules, &grant, text, &Place { makefile: "two" }), "{text}");
+        assert!(
+            !covers(&rules, &grant, text, &Place { makefile: "two" }),
+            "{text}"
+        );
     }
-    assert!(propose(&rules, "./unknown.sh").unwrap_err().contains("content"));
+    assert!(
+        propose(&rules, "./unknown.sh")
+            .unwrap_err()
+            .contains("content")
+    );
 }
 
 #[test]

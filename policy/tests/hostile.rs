@@ -9,8 +9,10 @@ use mooring_policy::{
 };
 
 fn policy(bash: &[(&str, Verdict)]) -> Policy {
-    let table: BTreeMap<String, Verdict> =
-        bash.iter().map(|(pattern, verdict)| ((*pattern).to_owned(), *verdict)).collect();
+    let table: BTreeMap<String, Verdict> = bash
+        .iter()
+        .map(|(pattern, verdict)| ((*pattern).to_owned(), *verdict))
+        .collect();
     Policy {
         tool: BTreeMap::from([("*".to_owned(), Verdict::Allow)]),
         bash: table,
@@ -19,7 +21,10 @@ fn policy(bash: &[(&str, Verdict)]) -> Policy {
 }
 
 fn verdict(rules: &Rules, text: &str) -> Verdict {
-    let call = Call { tool: "bash", action: Action::Bash { text, cwd: "" } };
+    let call = Call {
+        tool: "bash",
+        action: Action::Bash { text, cwd: "" },
+    };
     decide(rules, &read(&call), &NoEnvironment::default()).verdict
 }
 
@@ -28,20 +33,85 @@ const BOUND: Duration = Duration::from_secs(20);
 
 #[test]
 fn any_script_is_answered_in_bounded_time() {
-    let rules = Rules::new(&policy(&[("*", Verdict::Allow), ("rm -rf *", Verdict::Deny)]));
+    let rules = Rules::new(&policy(&[
+        ("*", Verdict::Allow),
+        ("rm -rf *", Verdict::Deny),
+    ]));
     let megabyte = 1 << 20;
     let mut scripts: Vec<(String, String)> = Vec::new();
     for piece in [
-        "a", " ", "a ", "ls;", "ls|", "ls&&", "ls\n", "'", "\"", "`", "\\", "(", ")", "$(", "{", "}",
-        "${x:-", "[", "[[ ", "((", "$((", "<(", "<<E\n", "#", "!", "! ", "if ", "if a; then ",
-        "while ", "case x in ", "f() ", "f() { ", "time ", "coproc ", "x=", "> ", "{a,", "$x", "*",
-        "\u{202e}", "\0", "é", "\u{1f600}", "1+", "a[", "-- ", "env ", "sudo ", "\\`", "$'\\x", "&& (",
+        "a",
+        " ",
+        "a ",
+        "ls;",
+        "ls|",
+        "ls&&",
+        "ls\n",
+        "'",
+        "\"",
+        "`",
+        "\\",
+        "(",
+        ")",
+        "$(",
+        "{",
+        "}",
+        "${x:-",
+        "[",
+        "[[ ",
+        "((",
+        "$((",
+        "<(",
+        "<<E\n",
+        "#",
+        "!",
+        "! ",
+        "if ",
+        "if a; then ",
+        "while ",
+        "case x in ",
+        "f() ",
+        "f() { ",
+        "time ",
+        "coproc ",
+        "x=",
+        "> ",
+        "{a,",
+        "$x",
+        "*",
+        "\u{202e}",
+        "\0",
+        "é",
+        "\u{1f600}",
+        "1+",
+        "a[",
+        "-- ",
+        "env ",
+        "sudo ",
+        "\\`",
+        "$'\\x",
+        "&& (",
     ] {
-        scripts.push((format!("{piece:?} for a megabyte"), piece.repeat(megabyte / piece.len())));
-        scripts.push((format!("{piece:?} below the limit"), piece.repeat(60_000 / piece.len())));
-        scripts.push((format!("{piece:?} 10,000 times"), piece.repeat(10_000.min(60_000 / piece.len()))));
+        scripts.push((
+            format!("{piece:?} for a megabyte"),
+            piece.repeat(megabyte / piece.len()),
+        ));
+        scripts.push((
+            format!("{piece:?} below the limit"),
+            piece.repeat(60_000 / piece.len()),
+        ));
+        scripts.push((
+            format!("{piece:?} 10,000 times"),
+            piece.repeat(10_000.min(60_000 / piece.len())),
+        ));
     }
-    for (open, close) in [("(", ")"), ("$(", ")"), ("{ ", ";}"), ("\"$(", ")\""), ("if a; then ", "; fi")] {
+    for (open, close) in [
+        ("(", ")"),
+        ("$(", ")"),
+        ("{ ", ";}"),
+        ("\"$(", ")\""),
+        ("if a; then ", "; fi"),
+    ] {
         for levels in [20, 40, 100, 1_000, 10_000] {
             let text = format!("{}ls{}", open.repeat(levels), close.repeat(levels));
             scripts.push((format!("{levels} levels of {open:?}"), text));
@@ -63,7 +133,10 @@ fn any_script_is_answered_in_bounded_time() {
 
 #[test]
 fn a_deny_is_found_in_text_that_is_not_parsed() {
-    let rules = Rules::new(&policy(&[("*", Verdict::Allow), ("rm -rf *", Verdict::Deny)]));
+    let rules = Rules::new(&policy(&[
+        ("*", Verdict::Allow),
+        ("rm -rf *", Verdict::Deny),
+    ]));
     for script in [
         format!("{}\nrm -rf build", "ls\n".repeat(100_000)),
         format!("{}rm -rf build", "(".repeat(10_000)),
@@ -71,7 +144,12 @@ fn a_deny_is_found_in_text_that_is_not_parsed() {
         "ls\0; r\0m -rf build".to_owned(),
         String::from_utf8_lossy(b"ls \xff\xfe; rm -rf build").into_owned(),
     ] {
-        assert_eq!(verdict(&rules, &script), Verdict::Deny, "{:.60}", escape_for_display(&script));
+        assert_eq!(
+            verdict(&rules, &script),
+            Verdict::Deny,
+            "{:.60}",
+            escape_for_display(&script)
+        );
     }
 }
 
@@ -91,18 +169,28 @@ fn a_hundred_thousand_rules_are_asked_at_once() {
         table.push((format!("tool{index} *"), verdict));
     }
     table.push(("git status*".to_owned(), Verdict::Allow));
-    let entries: Vec<(&str, Verdict)> =
-        table.iter().map(|(pattern, verdict)| (pattern.as_str(), *verdict)).collect();
+    let entries: Vec<(&str, Verdict)> = table
+        .iter()
+        .map(|(pattern, verdict)| (pattern.as_str(), *verdict))
+        .collect();
     let start = Instant::now();
     let rules = Rules::new(&policy(&entries));
-    assert!(start.elapsed() < BOUND, "compiling took {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < BOUND,
+        "compiling took {:?}",
+        start.elapsed()
+    );
     let start = Instant::now();
     for _ in 0..100 {
         assert_eq!(verdict(&rules, "git status -s"), Verdict::Allow);
         assert_eq!(verdict(&rules, "tool99999 x"), Verdict::Allow);
         assert_eq!(verdict(&rules, "tool5 x"), Verdict::Deny);
     }
-    assert!(start.elapsed() < BOUND, "300 decisions took {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < BOUND,
+        "300 decisions took {:?}",
+        start.elapsed()
+    );
 }
 
 #[test]

@@ -18,7 +18,9 @@ pub(crate) fn expand(raw: &str) -> Braces {
     if !raw.contains('{') || !(raw.contains(',') || raw.contains("..")) {
         return Braces::None;
     }
-    let Some(open) = unquoted_brace(raw) else { return Braces::None };
+    let Some(open) = unquoted_brace(raw) else {
+        return Braces::None;
+    };
     if raw.contains(['\'', '"', '\\', '$', '`', '(']) {
         // Quotes and substitutions inside braces have rules of their own.
         return Braces::Unresolved;
@@ -34,9 +36,7 @@ pub(crate) fn expand(raw: &str) -> Braces {
         inside.split(',').map(str::to_owned).collect()
     } else if let Some((from, to)) = inside.split_once("..") {
         match (from.parse::<i64>(), to.parse::<i64>()) {
-            (Ok(from), Ok(to))
-                if from.abs_diff(to) < MAX_WORDS as u64 && !padded(from, inside) =>
-            {
+            (Ok(from), Ok(to)) if from.abs_diff(to) < MAX_WORDS as u64 && !padded(from, inside) => {
                 let (low, high) = (from.min(to), from.max(to));
                 let mut numbers: Vec<String> = (low..=high).map(|n| n.to_string()).collect();
                 if from > to {
@@ -52,7 +52,12 @@ pub(crate) fn expand(raw: &str) -> Braces {
     if parts.len() > MAX_WORDS {
         return Braces::Unresolved;
     }
-    Braces::Words(parts.iter().map(|part| format!("{before}{part}{after}")).collect())
+    Braces::Words(
+        parts
+            .iter()
+            .map(|part| format!("{before}{part}{after}"))
+            .collect(),
+    )
 }
 
 /// `{01..10}` keeps its width, which is not worked out here.
@@ -90,9 +95,8 @@ mod tests {
 
     #[test]
     fn simple_braces_become_words_and_others_are_unresolved() {
-        let words = |words: &[&str]| {
-            Braces::Words(words.iter().map(|word| (*word).to_owned()).collect())
-        };
+        let words =
+            |words: &[&str]| Braces::Words(words.iter().map(|word| (*word).to_owned()).collect());
         for (raw, expected) in [
             ("src", Braces::None),
             ("{}", Braces::None),

@@ -44,11 +44,36 @@ const MAX_NESTING: usize = 20;
 
 /// Decodes `raw`, which stands at byte `at` of the whole text.
 pub(crate) fn decode(raw: &str, at: usize, mode: Mode, findings: &mut Findings) -> Word {
-    let mut decoder =
-        Decoder { raw, at, pos: 0, word: Word { at, ..Word::default() }, findings, depth: 0 };
+    let mut decoder = Decoder {
+        raw,
+        at,
+        pos: 0,
+        word: Word {
+            at,
+            ..Word::default()
+        },
+        findings,
+        depth: 0,
+    };
     if mode == Mode::Word
-        && !raw.bytes().any(|byte| matches!(byte, b'\\' | b'\'' | b'"' | b'$' | b'`' | b'*'
-            | b'?' | b'[' | b'(' | b'<' | b'>' | b'~' | b'{'))
+        && !raw.bytes().any(|byte| {
+            matches!(
+                byte,
+                b'\\'
+                    | b'\''
+                    | b'"'
+                    | b'$'
+                    | b'`'
+                    | b'*'
+                    | b'?'
+                    | b'['
+                    | b'('
+                    | b'<'
+                    | b'>'
+                    | b'~'
+                    | b'{'
+            )
+        })
     {
         decoder.word.text.push_str(raw);
         return decoder.word;
@@ -79,17 +104,23 @@ impl Decoder<'_, '_> {
     }
 
     pub(super) fn trouble(&mut self, start: usize, why: &str) {
-        self.findings.trouble(self.at + start, self.at + self.pos.max(start + 1), why);
+        self.findings
+            .trouble(self.at + start, self.at + self.pos.max(start + 1), why);
     }
 
     fn tilde(&mut self) {
-        let Some(rest) = self.raw.strip_prefix('~') else { return };
+        let Some(rest) = self.raw.strip_prefix('~') else {
+            return;
+        };
         let name = &rest[..rest.find('/').unwrap_or(rest.len())];
         self.pos = 1;
         self.word.text.push('~');
         if name.is_empty() {
             self.word.home = true;
-        } else if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte)) {
+        } else if name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte))
+        {
             // Another user's home, or a former folder.
             self.word.dynamic = true;
         }
@@ -134,7 +165,11 @@ impl Decoder<'_, '_> {
         };
         let rest = self.rest();
         let first = rest.chars().next().map_or(1, char::len_utf8);
-        let length = rest.bytes().skip(first).position(special).map_or(rest.len(), |at| at + first);
+        let length = rest
+            .bytes()
+            .skip(first)
+            .position(special)
+            .map_or(rest.len(), |at| at + first);
         let text = rest[..length].to_owned();
         self.word.text.push_str(&text);
         self.pos += length;
@@ -213,7 +248,9 @@ impl Decoder<'_, '_> {
             match next {
                 '`' => break,
                 '\\' => {
-                    let Some(escaped) = self.rest().chars().next() else { continue };
+                    let Some(escaped) = self.rest().chars().next() else {
+                        continue;
+                    };
                     let removed = matches!(escaped, '`' | '$' | '\\')
                         || (mode != Mode::Word && escaped == '"');
                     if !removed {
@@ -228,7 +265,11 @@ impl Decoder<'_, '_> {
         self.word.text.push_str("`…`");
         self.unknown(mode);
         let at = self.at + start;
-        self.findings.nested.push(Nested { text, at, doubtful: false });
+        self.findings.nested.push(Nested {
+            text,
+            at,
+            doubtful: false,
+        });
     }
 
     /// After `$(`, `<(` or `>(`: takes the script up to its `)`.
@@ -248,7 +289,11 @@ impl Decoder<'_, '_> {
             self.trouble(start, "a substitution that is not closed");
         }
         let at = self.at + body;
-        self.findings.nested.push(Nested { text, at, doubtful: false });
+        self.findings.nested.push(Nested {
+            text,
+            at,
+            doubtful: false,
+        });
     }
 
     fn dollar(&mut self, mode: Mode) {
@@ -312,7 +357,8 @@ impl Decoder<'_, '_> {
     /// as the script does not change it, the folder it runs in.
     pub(super) fn variable(&mut self, name: &str, mode: Mode) {
         let rest = self.rest();
-        let ends = rest.is_empty() || rest.starts_with('/') || rest.starts_with("\"/") || rest == "\"";
+        let ends =
+            rest.is_empty() || rest.starts_with('/') || rest.starts_with("\"/") || rest == "\"";
         if self.word.text.is_empty() && ends {
             match name {
                 "HOME" => {
@@ -350,11 +396,17 @@ impl Decoder<'_, '_> {
         }
         self.word.text.push_str("$((…))");
         self.word.dynamic = true;
-        let expression = inner.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+        let expression = inner
+            .strip_prefix('(')
+            .and_then(|inner| inner.strip_suffix(')'));
         if !closed || !expression.is_some_and(is_constant) {
             self.trouble(start, "arithmetic evaluates the text of variables");
             parameter::nested_in(&inner, at, self.findings);
-            self.findings.nested.push(Nested { text: inner, at, doubtful: true });
+            self.findings.nested.push(Nested {
+                text: inner,
+                at,
+                doubtful: true,
+            });
         }
     }
 
@@ -372,7 +424,9 @@ impl Decoder<'_, '_> {
     }
 
     fn ansi_escape(&mut self, start: usize) {
-        let Some(kind) = self.rest().chars().next() else { return };
+        let Some(kind) = self.rest().chars().next() else {
+            return;
+        };
         self.pos += kind.len_utf8();
         let simple = match kind {
             'n' => '\n',
@@ -405,8 +459,12 @@ impl Decoder<'_, '_> {
     }
 
     fn numbered(&mut self, start: usize, radix: u32, most: usize, written: &str) {
-        let digits: String =
-            self.rest().chars().take(most).take_while(|digit| digit.is_digit(radix)).collect();
+        let digits: String = self
+            .rest()
+            .chars()
+            .take(most)
+            .take_while(|digit| digit.is_digit(radix))
+            .collect();
         self.pos += digits.len();
         if digits.is_empty() {
             self.word.text.push_str(written);
@@ -456,7 +514,10 @@ fn closing_parenthesis(text: &str) -> Closing {
             b'"' => at += skip_double(&text[at + 1..], 0) + 1,
             b'`' => at += skip_escaped(&bytes[at + 1..], b'`') + 1,
             b'#' if starts => {
-                at += bytes[at..].iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len() - at);
+                at += bytes[at..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .unwrap_or(bytes.len() - at);
                 word_start = true;
                 continue;
             }
@@ -464,7 +525,12 @@ fn closing_parenthesis(text: &str) -> Closing {
                 depth += 1;
                 word_start = true;
             }
-            b')' if depth == 0 => return Closing { length: at, certain },
+            b')' if depth == 0 => {
+                return Closing {
+                    length: at,
+                    certain,
+                };
+            }
             b')' => {
                 depth -= 1;
                 word_start = true;
@@ -491,7 +557,10 @@ fn closing_parenthesis(text: &str) -> Closing {
         }
         at += 1;
     }
-    Closing { length: text.len(), certain: false }
+    Closing {
+        length: text.len(),
+        certain: false,
+    }
 }
 
 /// What ends a here-document.
@@ -509,13 +578,16 @@ impl HereDocEnd {
         let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
         let rest = &rest[blanks..];
         let end = rest
-            .find(|c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|' | '<' | '>' | '(' | ')'))
+            .find(|c: char| {
+                c.is_whitespace() || matches!(c, ';' | '&' | '|' | '<' | '>' | '(' | ')')
+            })
             .unwrap_or(rest.len());
         let written = &rest[..end];
         let word = written.replace(['\'', '"'], "");
-        let plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-        (!word.is_empty() && plain)
-            .then(|| (HereDocEnd { word, tabs }, start + blanks + end))
+        let plain = word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        (!word.is_empty() && plain).then(|| (HereDocEnd { word, tabs }, start + blanks + end))
     }
 
     /// Bytes of the body and its last line.
@@ -524,7 +596,11 @@ impl HereDocEnd {
         for line in text.split_inclusive('\n') {
             length += line.len();
             let line = line.strip_suffix('\n').unwrap_or(line);
-            let line = if self.tabs { line.trim_start_matches('\t') } else { line };
+            let line = if self.tabs {
+                line.trim_start_matches('\t')
+            } else {
+                line
+            };
             if line == self.word {
                 return length;
             }
@@ -534,7 +610,10 @@ impl HereDocEnd {
 }
 
 fn skip_to(bytes: &[u8], end: u8) -> usize {
-    bytes.iter().position(|byte| *byte == end).unwrap_or(bytes.len())
+    bytes
+        .iter()
+        .position(|byte| *byte == end)
+        .unwrap_or(bytes.len())
 }
 
 fn skip_escaped(bytes: &[u8], end: u8) -> usize {

@@ -32,14 +32,18 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
         return Err(Refused("a NUL byte, which bash drops".to_owned()));
     }
     for (at, character) in text.char_indices() {
-        if character == '\u{fffd}' || (character != '\n' && character != '\t' && is_hidden(character))
+        if character == '\u{fffd}'
+            || (character != '\n' && character != '\t' && is_hidden(character))
         {
             let why = format!("the hidden character U+{:04X}", u32::from(character));
             troubles.push(Trouble::new(at, at + character.len_utf8(), why));
             break; // one is enough to ask
         }
     }
-    let pipes = text.split(['\n', ';']).map(|part| part.matches('|').count()).max();
+    let pipes = text
+        .split(['\n', ';'])
+        .map(|part| part.matches('|').count())
+        .max();
     if pipes.is_some_and(|pipes| pipes > MAX_PIPES) {
         return Err(Refused(format!("more than {MAX_PIPES} pipes in one line")));
     }
@@ -47,7 +51,9 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
         return Err(Refused(format!("more than {MAX_HERE_DOCS} here-documents")));
     }
     if nesting(text) > MAX_NESTING {
-        return Err(Refused(format!("nested more than {MAX_NESTING} levels deep")));
+        return Err(Refused(format!(
+            "nested more than {MAX_NESTING} levels deep"
+        )));
     }
     Ok(())
 }
@@ -70,13 +76,20 @@ fn nesting(text: &str) -> usize {
         }
         most = most.max(round + curly + square);
     }
-    let back_quotes = if text.contains("\\`") { back_quotes / 2 } else { 0 };
+    let back_quotes = if text.contains("\\`") {
+        back_quotes / 2
+    } else {
+        0
+    };
     most + back_quotes + keywords(text)
 }
 
 /// Levels that words open: compound commands, and prefixes that take a command.
 fn keywords(text: &str) -> usize {
-    if !text.bytes().any(|byte| matches!(byte, b'f' | b'e' | b'!' | b'l' | b'c')) {
+    if !text
+        .bytes()
+        .any(|byte| matches!(byte, b'f' | b'e' | b'!' | b'l' | b'c'))
+    {
         return 0;
     }
     let (mut open, mut most, mut prefixes) = (0usize, 0usize, 0usize);
@@ -106,7 +119,9 @@ mod tests {
         assert!(!refused("echo $(ls $(pwd)) {a,b} [x]"));
         assert!(!refused(&"ls; (cd x); ".repeat(1000)));
         assert!(refused(&"x".repeat(MAX_BYTES + 1)));
-        for opener in ["(", "$(", "{ ", "${x:-", "if ", "! ", "time ", "[", "while ", "$(("] {
+        for opener in [
+            "(", "$(", "{ ", "${x:-", "if ", "! ", "time ", "[", "while ", "$((",
+        ] {
             assert!(refused(&opener.repeat(200)), "{opener:?}");
         }
     }
@@ -115,6 +130,9 @@ mod tests {
     fn hidden_characters_are_named_with_their_place() {
         let mut troubles = Vec::new();
         check("ls \u{202e}x", &mut troubles).unwrap();
-        assert_eq!(troubles, [Trouble::new(3, 6, "the hidden character U+202E")]);
+        assert_eq!(
+            troubles,
+            [Trouble::new(3, 6, "the hidden character U+202E")]
+        );
     }
 }

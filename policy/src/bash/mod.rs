@@ -42,7 +42,11 @@ pub(crate) struct Word {
 impl Word {
     /// A word that is known.
     pub(crate) fn literal(text: &str, at: usize) -> Word {
-        Word { text: text.to_owned(), at, ..Word::default() }
+        Word {
+            text: text.to_owned(),
+            at,
+            ..Word::default()
+        }
     }
 
     /// Its value is fixed before it runs.

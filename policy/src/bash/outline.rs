@@ -79,7 +79,11 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) fn new(start: usize, end: usize, why: impl Into<String>) -> Trouble {
-        Trouble { start, end, why: why.into() }
+        Trouble {
+            start,
+            end,
+            why: why.into(),
+        }
     }
 }
 

@@ -21,7 +21,11 @@ pub(super) fn braced(decoder: &mut Decoder<'_, '_>, start: usize, mode: Mode) {
     decoder.word.text.push_str(&inside);
     decoder.word.text.push('}');
     // `${a[@]}` is several words even in quotes.
-    decoder.unknown(if inside.contains('@') { Mode::Word } else { mode });
+    decoder.unknown(if inside.contains('@') {
+        Mode::Word
+    } else {
+        mode
+    });
     if !closed {
         decoder.trouble(start, "a parameter expansion that is not closed");
     }
@@ -30,7 +34,11 @@ pub(super) fn braced(decoder: &mut Decoder<'_, '_>, start: usize, mode: Mode) {
         // Bash 5.3, ksh and mksh run it; older shells report an error.
         decoder.trouble(start, "a substitution in the form ${ command; }");
         let text = inside.trim_start_matches(['|', '(']).to_owned();
-        decoder.findings.nested.push(Nested { text, at, doubtful: true });
+        decoder.findings.nested.push(Nested {
+            text,
+            at,
+            doubtful: true,
+        });
         return;
     }
     if let Some(why) = runs(&inside) {
@@ -40,8 +48,12 @@ pub(super) fn braced(decoder: &mut Decoder<'_, '_>, start: usize, mode: Mode) {
 }
 
 fn is_name(text: &str) -> bool {
-    text.bytes().next().is_some_and(|byte| byte == b'_' || byte.is_ascii_alphabetic())
-        && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+    text.bytes()
+        .next()
+        .is_some_and(|byte| byte == b'_' || byte.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
 /// Scripts inside a text that is expanded as in double quotes.
@@ -50,7 +62,11 @@ pub(super) fn nested_in(text: &str, at: usize, findings: &mut Findings) {
         decode(text, at, Mode::HereDoc, findings);
     }
     if text.contains("<(") || text.contains(">(") {
-        findings.trouble(at, at + text.len(), "a process substitution in an expansion");
+        findings.trouble(
+            at,
+            at + text.len(),
+            "a process substitution in an expansion",
+        );
         decode(text, at, Mode::Word, findings);
     }
 }
@@ -92,7 +108,9 @@ fn runs(inside: &str) -> Option<&'static str> {
         [b':', b'=', ..] | [b'=', ..] => Some("an expansion that assigns"),
         [b':', b'-' | b'+' | b'?', ..] => None,
         [b':', offset @ ..] => {
-            let constant = offset.iter().all(|byte| byte.is_ascii_digit() || b" :-".contains(byte));
+            let constant = offset
+                .iter()
+                .all(|byte| byte.is_ascii_digit() || b" :-".contains(byte));
             (!constant).then_some("an offset is evaluated as arithmetic")
         }
         [b'-' | b'+' | b'?' | b'#' | b'%' | b'^' | b',', ..] => None,

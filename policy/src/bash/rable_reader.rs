@@ -51,7 +51,11 @@ impl Walk {
 
     fn node(&mut self, node: &Node) {
         match &node.kind {
-            NodeKind::Command { assignments, words, redirects } => {
+            NodeKind::Command {
+                assignments,
+                words,
+                redirects,
+            } => {
                 for assignment in assignments {
                     if let Some(word) = self.word(assignment) {
                         self.outline().assignments.push(word);
@@ -69,7 +73,12 @@ impl Walk {
                     self.node(&item.command);
                 }
             }
-            NodeKind::If { condition, then_body, else_body, redirects } => {
+            NodeKind::If {
+                condition,
+                then_body,
+                else_body,
+                redirects,
+            } => {
                 self.node(condition);
                 self.node(then_body);
                 if let Some(body) = else_body {
@@ -77,27 +86,55 @@ impl Walk {
                 }
                 self.redirects(redirects);
             }
-            NodeKind::While { condition, body, redirects }
-            | NodeKind::Until { condition, body, redirects } => {
+            NodeKind::While {
+                condition,
+                body,
+                redirects,
+            }
+            | NodeKind::Until {
+                condition,
+                body,
+                redirects,
+            } => {
                 self.node(condition);
                 self.node(body);
                 self.redirects(redirects);
             }
-            NodeKind::For { var, words, body, redirects }
-            | NodeKind::Select { var, words, body, redirects } => {
+            NodeKind::For {
+                var,
+                words,
+                body,
+                redirects,
+            }
+            | NodeKind::Select {
+                var,
+                words,
+                body,
+                redirects,
+            } => {
                 self.outline().variables.push(var.clone());
                 self.data(words.as_deref().unwrap_or_default());
                 self.node(body);
                 self.redirects(redirects);
             }
-            NodeKind::ForArith { init, cond, incr, body, redirects } => {
+            NodeKind::ForArith {
+                init,
+                cond,
+                incr,
+                body,
+                redirects,
+            } => {
                 for part in [init, cond, incr] {
                     self.outline().arithmetic.push(part.clone());
                 }
                 self.node(body);
                 self.redirects(redirects);
             }
-            NodeKind::Case { word, patterns, redirects } => {
+            NodeKind::Case {
+                word,
+                patterns,
+                redirects,
+            } => {
                 self.data(std::slice::from_ref(word));
                 for pattern in patterns {
                     self.data(&pattern.patterns);
@@ -119,7 +156,11 @@ impl Walk {
             NodeKind::Negation { pipeline } | NodeKind::Time { pipeline, .. } => {
                 self.node(pipeline);
             }
-            NodeKind::ArithmeticCommand { raw_content, redirects, .. } => {
+            NodeKind::ArithmeticCommand {
+                raw_content,
+                redirects,
+                ..
+            } => {
                 self.outline().arithmetic.push(raw_content.clone());
                 self.redirects(redirects);
             }
@@ -164,9 +205,10 @@ impl Walk {
             NodeKind::CondNot { operand } => self.test(operand),
             NodeKind::CondParen { inner } => self.test(inner),
             NodeKind::CondTerm { value, .. } => {
-                self.outline()
-                    .data
-                    .push(RawWord { text: Cow::Owned(value.clone()), at: 0 });
+                self.outline().data.push(RawWord {
+                    text: Cow::Owned(value.clone()),
+                    at: 0,
+                });
             }
             NodeKind::Word { .. } => self.data(std::slice::from_ref(node)),
             _ => self.trouble("a construct in [[ ]] that is not handled"),
@@ -175,9 +217,10 @@ impl Walk {
 
     fn word(&mut self, node: &Node) -> Option<RawWord<'static>> {
         match &node.kind {
-            NodeKind::Word { value, .. } => {
-                Some(RawWord { text: Cow::Owned(value.clone()), at: 0 })
-            }
+            NodeKind::Word { value, .. } => Some(RawWord {
+                text: Cow::Owned(value.clone()),
+                at: 0,
+            }),
             _ => {
                 self.trouble("a word that is not handled");
                 None
@@ -188,16 +231,30 @@ impl Walk {
     fn redirects(&mut self, nodes: &[Node]) {
         for node in nodes {
             match &node.kind {
-                NodeKind::Redirect { op, target, fd, varfd } => {
+                NodeKind::Redirect {
+                    op,
+                    target,
+                    fd,
+                    varfd,
+                } => {
                     if varfd.is_some() {
                         self.trouble("a redirect to a descriptor that is named by a variable");
                     }
                     if let Some(target) = self.word(target) {
                         let op = Cow::Owned(op.clone());
-                        self.outline().redirects.push(RawRedirect { op, fd: *fd, target });
+                        self.outline().redirects.push(RawRedirect {
+                            op,
+                            fd: *fd,
+                            target,
+                        });
                     }
                 }
-                NodeKind::HereDoc { content, quoted, complete, .. } => {
+                NodeKind::HereDoc {
+                    content,
+                    quoted,
+                    complete,
+                    ..
+                } => {
                     if !complete {
                         self.trouble("a here-document without its end");
                     }

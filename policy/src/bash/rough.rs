@@ -10,7 +10,9 @@ const MAX_BYTES: usize = 2 << 20;
 
 /// Each list is what may be the words of a command.
 pub(crate) fn commands(text: &str) -> Vec<Vec<Word>> {
-    let end = (0..=text.len().min(MAX_BYTES)).rev().find(|end| text.is_char_boundary(*end));
+    let end = (0..=text.len().min(MAX_BYTES))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
     let mut scan = Scan {
         commands: Vec::new(),
         seen: HashSet::new(),
@@ -36,8 +38,25 @@ struct Scan {
 fn is_keyword(word: &str) -> bool {
     matches!(
         word,
-        "if" | "then" | "else" | "elif" | "fi" | "while" | "until" | "do" | "done" | "case"
-            | "esac" | "in" | "!" | "{" | "}" | "time" | "coproc" | "function" | "&&" | "||"
+        "if" | "then"
+            | "else"
+            | "elif"
+            | "fi"
+            | "while"
+            | "until"
+            | "do"
+            | "done"
+            | "case"
+            | "esac"
+            | "in"
+            | "!"
+            | "{"
+            | "}"
+            | "time"
+            | "coproc"
+            | "function"
+            | "&&"
+            | "||"
     )
 }
 
@@ -117,11 +136,20 @@ mod tests {
         let shown = |text: &str| -> Vec<String> {
             commands(text)
                 .iter()
-                .map(|words| words.iter().map(|w| w.text.as_str()).collect::<Vec<_>>().join(" "))
+                .map(|words| {
+                    words
+                        .iter()
+                        .map(|w| w.text.as_str())
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                })
                 .collect()
         };
         for (text, expected) in [
-            ("git status; if then rm -rf x", vec!["git status", "rm -rf x"]),
+            (
+                "git status; if then rm -rf x",
+                vec!["git status", "rm -rf x"],
+            ),
             ("((((rm -rf x", vec!["rm -rf x"]),
             ("echo \"a; b\" 'c; d' e\\;f", vec!["echo a; b c; d e;f"]),
             ("echo \"$(rm -rf x", vec!["echo ", "rm -rf x"]),

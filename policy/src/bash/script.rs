@@ -25,6 +25,8 @@ pub(crate) struct Redirect {
 pub(crate) struct Assignment {
     pub name: String,
     pub value: Word,
+    /// Where it ends in the whole text, in bytes; `None` for a variable of a loop.
+    pub end: Option<usize>,
 }
 
 /// All that is known of a script, what is nested in it included.
@@ -49,7 +51,10 @@ const MAX_SCRIPTS: usize = 400;
 
 /// Reads a whole script. Never fails: what cannot be read is unresolved.
 pub(crate) fn read_script(text: &str) -> Script {
-    let mut reader = Reader { script: Script::default(), scripts: 0 };
+    let mut reader = Reader {
+        script: Script::default(),
+        scripts: 0,
+    };
     reader.read(text, 0, 0, Certainty::Certain);
     reader.script
 }
@@ -119,7 +124,12 @@ impl Reader {
 
     /// Adds troubles of a text that begins at `base`.
     fn take(&mut self, troubles: Vec<Trouble>, base: usize, end: usize) {
-        for Trouble { start, end: stop, why } in troubles {
+        for Trouble {
+            start,
+            end: stop,
+            why,
+        } in troubles
+        {
             let stop = stop.saturating_add(base).min(end);
             self.unresolved((start + base).min(stop), stop, why);
         }
@@ -164,7 +174,10 @@ impl Reader {
                 if redirect.target.text.contains(['{', '}']) {
                     findings.trouble(at, at + 1, "braces in the target of a redirect");
                 }
-                self.script.redirects.push(Redirect { op: redirect.op.clone().into_owned(), target });
+                self.script.redirects.push(Redirect {
+                    op: redirect.op.clone().into_owned(),
+                    target,
+                });
             }
         }
         for here_doc in &outline.here_docs {
@@ -185,13 +198,25 @@ impl Reader {
             self.unresolved(base, base + name.len(), why);
         }
         for name in &outline.variables {
-            let value = Word { dynamic: true, at: base, ..Word::default() };
-            self.script.assignments.push(Assignment { name: name.clone(), value });
+            let value = Word {
+                dynamic: true,
+                at: base,
+                ..Word::default()
+            };
+            self.script.assignments.push(Assignment {
+                name: name.clone(),
+                value,
+                end: None,
+            });
         }
         let Findings { nested, troubles } = findings;
         self.script.unresolved.extend(troubles);
         for Nested { text, at, doubtful } in nested {
-            let certainty = if doubtful { Certainty::Doubtful } else { certainty };
+            let certainty = if doubtful {
+                Certainty::Doubtful
+            } else {
+                certainty
+            };
             self.read(&text, at, depth + 1, certainty);
         }
     }
@@ -204,11 +229,18 @@ impl Reader {
                 findings.trouble(base, base + expression.len(), why);
                 nested_in(expression, base, findings);
                 let text = expression.clone();
-                findings.nested.push(Nested { text, at: base, doubtful: true });
+                findings.nested.push(Nested {
+                    text,
+                    at: base,
+                    doubtful: true,
+                });
             }
         }
         let evaluates = outline.tests.iter().any(|op| {
-            matches!(op.as_str(), "-v" | "-R" | "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge")
+            matches!(
+                op.as_str(),
+                "-v" | "-R" | "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"
+            )
         });
         let number =
             |word: &RawWord<'_>| word.text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
@@ -272,7 +304,11 @@ fn assignment(raw: &RawWord<'_>, base: usize, findings: &mut Findings) -> Assign
         }
     };
     let value_at = at + (text.len() - value.len());
-    Assignment { name: name.to_owned(), value: decode(value, value_at, Mode::Word, findings) }
+    Assignment {
+        name: name.to_owned(),
+        value: decode(value, value_at, Mode::Word, findings),
+        end: Some(at + text.len()),
+    }
 }
 
 #[cfg(test)]
@@ -283,7 +319,13 @@ mod tests {
         read_script(text)
             .commands
             .iter()
-            .map(|c| c.words.iter().map(|w| w.text.as_str()).collect::<Vec<_>>().join(" "))
+            .map(|c| {
+                c.words
+                    .iter()
+                    .map(|w| w.text.as_str())
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
             .collect()
     }
 
@@ -291,25 +333,49 @@ mod tests {
     fn ordinary_scripts_are_read_without_doubt() {
         for (text, expected) in [
             ("git status && git diff", vec!["git status", "git diff"]),
-            ("ls -la | cat - | grep src", vec!["ls -la", "cat -", "grep src"]),
+            (
+                "ls -la | cat - | grep src",
+                vec!["ls -la", "cat -", "grep src"],
+            ),
             ("ls 2>/dev/null src", vec!["ls src"]),
             ("cat <<'E' > f\nrm x\nE", vec!["cat"]),
             ("cat <<E | grep a\nx\nE", vec!["cat", "grep a"]),
-            ("if test -f x; then a; elif b; then c; else d; fi", vec!["test -f x", "a", "b", "c", "d"]),
+            (
+                "if test -f x; then a; elif b; then c; else d; fi",
+                vec!["test -f x", "a", "b", "c", "d"],
+            ),
             ("for f in a b; do echo \"$f\"; done", vec!["echo $f"]),
             ("case x in (x) a;; y|z) b;; esac", vec!["a", "b"]),
-            ("while read -r x; do echo \"$x\"; done < f", vec!["read -r x", "echo $x"]),
+            (
+                "while read -r x; do echo \"$x\"; done < f",
+                vec!["read -r x", "echo $x"],
+            ),
             ("! time -p ls", vec!["ls"]),
-            ("[ -f a ] && [[ -d b && c == d* ]] && e", vec!["[ -f a ]", "e"]),
+            (
+                "[ -f a ] && [[ -d b && c == d* ]] && e",
+                vec!["[ -f a ]", "e"],
+            ),
             ("FOO=1 env A=2 make x", vec!["env A=2 make x"]),
             ("export A=b c", vec!["export A=b c"]),
-            ("echo \"a $(ls `pwd`) b\"", vec!["echo a $(…) b", "ls `…`", "pwd"]),
-            ("diff <(a b) >(c)", vec!["diff /dev/fd/63 /dev/fd/63", "a b", "c"]),
-            ("git commit -m \"$(cat <<'E'\nit's (a\nE\n)\"", vec!["git commit -m $(…)", "cat"]),
+            (
+                "echo \"a $(ls `pwd`) b\"",
+                vec!["echo a $(…) b", "ls `…`", "pwd"],
+            ),
+            (
+                "diff <(a b) >(c)",
+                vec!["diff /dev/fd/63 /dev/fd/63", "a b", "c"],
+            ),
+            (
+                "git commit -m \"$(cat <<'E'\nit's (a\nE\n)\"",
+                vec!["git commit -m $(…)", "cat"],
+            ),
             ("mkdir -p src/{a,b}", vec!["mkdir -p src/a src/b"]),
             ("{ ls; } > f 2>&1; (cd x; ls)", vec!["ls", "cd x", "ls"]),
             ("ls \\\n  -la \\\n  src", vec!["ls -la src"]),
-            ("echo $((1+2)) ${x:-y} ${#z}", vec!["echo $((…)) ${x:-y} ${#z}"]),
+            (
+                "echo $((1+2)) ${x:-y} ${#z}",
+                vec!["echo $((…)) ${x:-y} ${#z}"],
+            ),
             ("a >/dev/null 2>&1 &", vec!["a"]),
             ("echo x >> f; cat < f", vec!["echo x", "cat"]),
         ] {

@@ -17,7 +17,9 @@ const MAX_DEPTH: usize = 200;
 
 fn new_parser() -> Option<Parser> {
     let mut parser = Parser::new();
-    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    parser
+        .set_language(&tree_sitter_bash::LANGUAGE.into())
+        .ok()?;
     Some(parser)
 }
 
@@ -29,7 +31,11 @@ fn parse(text: &str) -> Option<Tree> {
         let mut left = 64 + text.len() / 4;
         let mut stop = |_: &ParseState| {
             left = left.saturating_sub(1);
-            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         };
         let bytes = text.as_bytes();
         let tree = parser.parse_with_options(
@@ -51,7 +57,11 @@ pub(crate) fn parses(text: &str) -> bool {
 /// What tree-sitter-bash sees; errors in the text are troubles of the reading.
 pub(crate) fn read(text: &str) -> Result<Reading<'_>, String> {
     let tree = parse(text).ok_or("tree-sitter-bash gave up")?;
-    let mut walk = Walk { text, reading: Reading::default(), depth: 0 };
+    let mut walk = Walk {
+        text,
+        reading: Reading::default(),
+        depth: 0,
+    };
     let root = tree.root_node();
     if root.has_error() {
         walk.trouble(root, "tree-sitter-bash found an error");
@@ -72,12 +82,17 @@ impl<'a> Walk<'a> {
     }
 
     fn trouble(&mut self, node: Node<'_>, why: &str) {
-        self.reading.troubles.push(Trouble::new(node.start_byte(), node.end_byte(), why));
+        self.reading
+            .troubles
+            .push(Trouble::new(node.start_byte(), node.end_byte(), why));
     }
 
     fn raw(&self, node: Node<'_>) -> RawWord<'a> {
         let at = node.start_byte();
-        RawWord { text: join_lines(self.text.get(at..node.end_byte()).unwrap_or_default()), at }
+        RawWord {
+            text: join_lines(self.text.get(at..node.end_byte()).unwrap_or_default()),
+            at,
+        }
     }
 
     fn children(&mut self, node: Node<'_>) {
@@ -102,8 +117,16 @@ impl<'a> Walk<'a> {
 
     fn statement(&mut self, node: Node<'_>) {
         match node.kind() {
-            "list" | "pipeline" | "subshell" | "do_group" | "if_statement" | "elif_clause"
-            | "else_clause" | "while_statement" | "negated_command" | "variable_assignments" => {
+            "list"
+            | "pipeline"
+            | "subshell"
+            | "do_group"
+            | "if_statement"
+            | "elif_clause"
+            | "else_clause"
+            | "while_statement"
+            | "negated_command"
+            | "variable_assignments" => {
                 self.children(node);
             }
             "command" => self.command(node),
@@ -190,7 +213,9 @@ impl<'a> Walk<'a> {
             match first.text.as_ref() {
                 "time" => {
                     words.remove(0);
-                    while words.first().is_some_and(|word| matches!(word.text.as_ref(), "-p" | "--"))
+                    while words
+                        .first()
+                        .is_some_and(|word| matches!(word.text.as_ref(), "-p" | "--"))
                     {
                         words.remove(0);
                     }
@@ -248,12 +273,10 @@ impl<'a> Walk<'a> {
         let mut cursor = node.walk();
         for child in node.children(&mut cursor) {
             match child.kind() {
-                "file_descriptor" => {
-                    match self.text[child.byte_range()].parse() {
-                        Ok(number) => fd = number,
-                        Err(_) => self.trouble(child, "a redirect to a named descriptor"),
-                    }
-                }
+                "file_descriptor" => match self.text[child.byte_range()].parse() {
+                    Ok(number) => fd = number,
+                    Err(_) => self.trouble(child, "a redirect to a named descriptor"),
+                },
                 "ERROR" => self.trouble(child, "tree-sitter-bash found an error"),
                 kind if !child.is_named() && op.is_empty() => {
                     op = &self.text[child.byte_range()];
@@ -265,7 +288,10 @@ impl<'a> Walk<'a> {
         let mut targets = targets.into_iter();
         let closing = op.ends_with("&-");
         let target = if closing {
-            Some(RawWord { text: Cow::Borrowed("-"), at: node.start_byte() })
+            Some(RawWord {
+                text: Cow::Borrowed("-"),
+                at: node.start_byte(),
+            })
         } else {
             targets.next()
         };
@@ -273,7 +299,9 @@ impl<'a> Walk<'a> {
         match target {
             Some(target) => {
                 let op = Cow::Borrowed(op);
-                self.outline().redirects.push(RawRedirect { op, fd, target });
+                self.outline()
+                    .redirects
+                    .push(RawRedirect { op, fd, target });
             }
             None => self.trouble(node, "a redirect without a target"),
         }
@@ -292,12 +320,20 @@ impl<'a> Walk<'a> {
                 "heredoc_body" => {
                     let at = child.start_byte();
                     let body = Cow::Borrowed(&self.text[child.byte_range()]);
-                    self.outline().here_docs.push(RawHereDoc { body, at, quoted });
+                    self.outline()
+                        .here_docs
+                        .push(RawHereDoc { body, at, quoted });
                 }
                 "heredoc_end" | "file_descriptor" => {}
                 "file_redirect" | "herestring_redirect" => extra.extend(self.redirect(child)),
-                "word" | "string" | "raw_string" | "concatenation" | "number"
-                | "simple_expansion" | "expansion" | "command_substitution" => {
+                "word"
+                | "string"
+                | "raw_string"
+                | "concatenation"
+                | "number"
+                | "simple_expansion"
+                | "expansion"
+                | "command_substitution" => {
                     extra.push(self.raw(child));
                 }
                 _ => self.node(child),
@@ -374,7 +410,9 @@ impl<'a> Walk<'a> {
             return;
         }
         match node.kind() {
-            "test_command" | "unary_expression" | "binary_expression"
+            "test_command"
+            | "unary_expression"
+            | "binary_expression"
             | "parenthesized_expression" => {
                 let mut cursor = node.walk();
                 for child in node.children(&mut cursor) {

@@ -58,14 +58,24 @@ mod tests {
     fn every_row_holds_for_its_example() {
         for row in crate::programs::rows(include_str!("../../data/builtins.tsv"), 4) {
             let script = read_script(row[2]);
-            let found = script.commands.iter().any(|command| evaluates(&command.words).is_some());
+            let found = script
+                .commands
+                .iter()
+                .any(|command| evaluates(&command.words).is_some());
             assert!(found || !script.unresolved.is_empty(), "{row:?}");
         }
     }
 
     #[test]
     fn ordinary_uses_are_free() {
-        for text in ["read -r line", "printf %s x", "test -f a", "set -e", "export A=b[1]", "wait"] {
+        for text in [
+            "read -r line",
+            "printf %s x",
+            "test -f a",
+            "set -e",
+            "export A=b[1]",
+            "wait",
+        ] {
             for command in read_script(text).commands {
                 assert_eq!(evaluates(&command.words), None, "{text}");
             }

@@ -29,13 +29,23 @@ pub(crate) fn globals(words: &[Word]) -> Globals {
                 globals.folders.push(at + 1);
                 at += 2;
             }
-            "--no-pager" | "-P" | "--no-replace-objects" | "--literal-pathspecs"
-            | "--glob-pathspecs" | "--noglob-pathspecs" | "--icase-pathspecs"
-            | "--no-optional-locks" | "--no-lazy-fetch" | "--version" | "--help" | "-v" | "-h" => {
+            "--no-pager"
+            | "-P"
+            | "--no-replace-objects"
+            | "--literal-pathspecs"
+            | "--glob-pathspecs"
+            | "--noglob-pathspecs"
+            | "--icase-pathspecs"
+            | "--no-optional-locks"
+            | "--no-lazy-fetch"
+            | "--version"
+            | "--help"
+            | "-v"
+            | "-h" => {
                 at += 1;
             }
-            "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env" | "--super-prefix"
-            | "--exec-path" | "--attr-source" | "--list-cmds" => {
+            "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env"
+            | "--super-prefix" | "--exec-path" | "--attr-source" | "--list-cmds" => {
                 globals.changing.push(at);
                 let takes = !text.contains('=') && !matches!(name, "--exec-path" | "--list-cmds");
                 at += 1 + usize::from(takes || text == "-c");

@@ -24,18 +24,43 @@ pub(crate) fn refused(words: &[String]) -> Option<String> {
     let installs = INSTALLERS.iter().any(|(name, subs)| {
         *name == program && (subs.is_empty() || subs.split(' ').any(|sub| sub == second))
     });
-    installs.then(|| format!("{program} {second} runs scripts of packages").trim_end().to_owned())
+    installs.then(|| {
+        format!("{program} {second} runs scripts of packages")
+            .trim_end()
+            .to_owned()
+    })
 }
 
 const NETWORK: [&str; 17] = [
-    "curl", "wget", "nc", "ncat", "netcat", "socat", "telnet", "ftp", "sftp", "scp", "rsync",
-    "http", "https", "aria2c", "dig", "nslookup", "ssh-copy-id",
+    "curl",
+    "wget",
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
+    "telnet",
+    "ftp",
+    "sftp",
+    "scp",
+    "rsync",
+    "http",
+    "https",
+    "aria2c",
+    "dig",
+    "nslookup",
+    "ssh-copy-id",
 ];
 
 /// Programs, and those of their sub-commands, that run scripts of packages.
 const INSTALLERS: [(&str, &str); 18] = [
-    ("npm", "install i ci add update exec x init create rebuild publish"),
-    ("pnpm", "install i add update exec dlx create rebuild publish"),
+    (
+        "npm",
+        "install i ci add update exec x init create rebuild publish",
+    ),
+    (
+        "pnpm",
+        "install i add update exec dlx create rebuild publish",
+    ),
     ("yarn", "install add upgrade exec dlx create publish"),
     ("npx", ""),
     ("pnpx", ""),

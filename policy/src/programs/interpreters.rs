@@ -15,7 +15,14 @@ static TABLE: LazyLock<HashMap<&'static str, Row>> = LazyLock::new(|| {
     super::rows(include_str!("../../data/interpreters.tsv"), 5)
         .map(|row| {
             let list = |text: &'static str| text.split(' ').filter(|s| !s.is_empty()).collect();
-            (row[0], Row { shell: row[1] == "shell", inline: list(row[2]), values: list(row[3]) })
+            (
+                row[0],
+                Row {
+                    shell: row[1] == "shell",
+                    inline: list(row[2]),
+                    values: list(row[3]),
+                },
+            )
         })
         .collect()
 });
@@ -42,14 +49,19 @@ pub(crate) fn is_one(program: &str) -> bool {
 fn row(program: &str) -> Option<&'static Row> {
     TABLE.get(program).or_else(|| {
         let plain = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
-        (plain.len() < program.len()).then(|| TABLE.get(plain)).flatten()
+        (plain.len() < program.len())
+            .then(|| TABLE.get(plain))
+            .flatten()
     })
 }
 
 /// `None` for a program that is no interpreter.
 pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
     let row = row(program)?;
-    let inline = |text| Code::Inline { shell: row.shell, text };
+    let inline = |text| Code::Inline {
+        shell: row.shell,
+        text,
+    };
     let mut at = 1;
     while let Some(word) = words.get(at) {
         let text = word.text.as_str();
@@ -62,7 +74,11 @@ pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
             if matches!(name, "version" | "help") {
                 return Some(Code::Nothing);
             }
-            if row.inline.iter().any(|inline| inline.len() > 1 && inline.starts_with(name)) {
+            if row
+                .inline
+                .iter()
+                .any(|inline| inline.len() > 1 && inline.starts_with(name))
+            {
                 return Some(inline((!long.contains('=')).then_some(at + 1)));
             }
             at += 1;

@@ -4,16 +4,22 @@
 pub(crate) fn sed_is_plain(script: &str) -> bool {
     let mut rest = script.trim();
     while !rest.is_empty() {
-        let Some(after) = address(rest) else { return false };
+        let Some(after) = address(rest) else {
+            return false;
+        };
         rest = after.trim_start_matches([' ', '!']);
-        let Some(command) = rest.chars().next() else { return false };
+        let Some(command) = rest.chars().next() else {
+            return false;
+        };
         rest = &rest[command.len_utf8()..];
         match command {
             'p' | 'd' | 'D' | 'P' | 'n' | 'N' | 'g' | 'G' | 'h' | 'H' | 'x' | '=' | '{' | '}'
             | 'l' | 'z' => {}
             'q' | 'Q' => rest = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()),
             's' | 'y' => {
-                let Some(delimiter) = rest.chars().next() else { return false };
+                let Some(delimiter) = rest.chars().next() else {
+                    return false;
+                };
                 if delimiter == '\\' || delimiter == '\n' || !delimiter.is_ascii() {
                     return false;
                 }
@@ -76,17 +82,18 @@ fn part(text: &str, delimiter: char) -> Option<&str> {
 /// Whether an awk program has nothing that may write, run or read other files.
 pub(crate) fn awk_is_plain(program: &str) -> bool {
     let text = without_texts(program);
-    !["system", "getline", "close", "@", "|", "printf >", "ARGV", "ENVIRON", "PROCINFO", "fflush"]
-        .iter()
-        .any(|word| text.contains(word))
+    ![
+        "system", "getline", "close", "@", "|", "printf >", "ARGV", "ENVIRON", "PROCINFO", "fflush",
+    ]
+    .iter()
+    .any(|word| text.contains(word))
         && !writes(&text)
 }
 
 /// `print > file`: a `>` in a statement that prints.
 fn writes(text: &str) -> bool {
-    text.split([';', '\n', '{', '}']).any(|statement| {
-        statement.contains("print") && statement.replace(">=", "").contains('>')
-    })
+    text.split([';', '\n', '{', '}'])
+        .any(|statement| statement.contains("print") && statement.replace(">=", "").contains('>'))
 }
 
 /// The program with the text between double quotes removed.

@@ -13,11 +13,17 @@ pub(crate) mod wrappers;
 
 /// Rows of a table file: columns are separated by tabs, `#` begins a comment.
 pub(crate) fn rows(text: &'static str, columns: usize) -> impl Iterator<Item = Vec<&'static str>> {
-    text.lines().filter(|line| !line.starts_with("# ") && !line.is_empty()).map(move |line| {
-        let row: Vec<&str> = line.split('\t').collect();
-        assert_eq!(row.len(), columns, "a row of a table has another number of columns: {line}");
-        row
-    })
+    text.lines()
+        .filter(|line| !line.starts_with("# ") && !line.is_empty())
+        .map(move |line| {
+            let row: Vec<&str> = line.split('\t').collect();
+            assert_eq!(
+                row.len(),
+                columns,
+                "a row of a table has another number of columns: {line}"
+            );
+            row
+        })
 }
 
 /// The name of a program without its folder.
@@ -26,8 +32,14 @@ pub(crate) fn base_name(program: &str) -> &str {
 }
 
 /// Folders whose programs are what their names say.
-const SYSTEM_FOLDERS: [&str; 6] =
-    ["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/"];
+const SYSTEM_FOLDERS: [&str; 6] = [
+    "/bin/",
+    "/usr/bin/",
+    "/usr/local/bin/",
+    "/sbin/",
+    "/usr/sbin/",
+    "/usr/local/sbin/",
+];
 
 /// The bare name that an allow may be written for: of a program without a folder,
 /// or in a folder of the system.

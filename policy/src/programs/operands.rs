@@ -36,24 +36,53 @@ static TABLE: LazyLock<HashMap<&'static str, Operands>> = LazyLock::new(|| {
                 "awk" => Kind::Awk,
                 _ => Kind::Files,
             };
-            (row[0], Operands { kind, changes: !matches!(row[2], "read" | "none") })
+            (
+                row[0],
+                Operands {
+                    kind,
+                    changes: !matches!(row[2], "read" | "none"),
+                },
+            )
         })
         .collect()
 });
 
 /// Sub-commands of git that write no file of the work tree that their words name.
 const GIT_READS: [&str; 20] = [
-    "status", "diff", "log", "show", "blame", "grep", "ls-files", "ls-tree", "cat-file",
-    "rev-parse", "rev-list", "describe", "branch", "tag", "shortlog", "reflog", "ls-remote",
-    "merge-base", "add", "commit",
+    "status",
+    "diff",
+    "log",
+    "show",
+    "blame",
+    "grep",
+    "ls-files",
+    "ls-tree",
+    "cat-file",
+    "rev-parse",
+    "rev-list",
+    "describe",
+    "branch",
+    "tag",
+    "shortlog",
+    "reflog",
+    "ls-remote",
+    "merge-base",
+    "add",
+    "commit",
 ];
 
 /// A program that is not listed may read and write every operand.
 pub(crate) fn of(program: &str, git_sub: Option<&str>) -> Operands {
     if let Some(sub) = git_sub {
-        return Operands { kind: Kind::Files, changes: !GIT_READS.contains(&sub) };
+        return Operands {
+            kind: Kind::Files,
+            changes: !GIT_READS.contains(&sub),
+        };
     }
-    TABLE.get(program).copied().unwrap_or(Operands { kind: Kind::Files, changes: true })
+    TABLE.get(program).copied().unwrap_or(Operands {
+        kind: Kind::Files,
+        changes: true,
+    })
 }
 
 /// What of a word may name a file: the word, the value of `--option=value` and of

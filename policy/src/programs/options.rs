@@ -63,7 +63,12 @@ static TABLE: LazyLock<HashMap<&'static str, Vec<Row>>> = LazyLock::new(|| {
             "text" => Effect::Text,
             _ => Effect::Plain,
         };
-        table.entry(row[0]).or_default().push(Row { option: row[1], takes, effect, why: row[5] });
+        table.entry(row[0]).or_default().push(Row {
+            option: row[1],
+            takes,
+            effect,
+            why: row[5],
+        });
     }
     table
 });
@@ -108,14 +113,21 @@ struct Scan<'a> {
 pub(crate) fn uses(program: &str, sub: Option<&str>, words: &[Word], start: usize) -> Uses {
     let mut rows: Vec<&'static Row> = Vec::new();
     if program == "git" {
-        if let Some(found) = sub.and_then(git::table_key).and_then(|key| TABLE.get(key.as_str())) {
+        if let Some(found) = sub
+            .and_then(git::table_key)
+            .and_then(|key| TABLE.get(key.as_str()))
+        {
             rows.extend(found);
         }
         rows.extend(TABLE.get("git *").into_iter().flatten());
     } else {
         rows.extend(TABLE.get(program).into_iter().flatten());
     }
-    let mut scan = Scan { rows, words, uses: Uses::default() };
+    let mut scan = Scan {
+        rows,
+        words,
+        uses: Uses::default(),
+    };
     scan.run(program, start);
     scan.special(sub);
     scan.uses
@@ -201,7 +213,11 @@ impl Scan<'_> {
         }
         if !text.starts_with("--") && text.len() > 1 && self.bundle(at, &text[1..]) {
             return self.uses.options.last().map_or(1, |used| {
-                if used.at == at { 1 + used.words.len() } else { 1 }
+                if used.at == at {
+                    1 + used.words.len()
+                } else {
+                    1
+                }
             });
         }
         self.uses.unlisted.push(at);
@@ -269,7 +285,9 @@ impl Scan<'_> {
     /// Rows that are no options.
     fn special(&mut self, sub: Option<&str>) {
         for row in self.rows.clone() {
-            let Some(rule) = row.option.strip_prefix('@') else { continue };
+            let Some(rule) = row.option.strip_prefix('@') else {
+                continue;
+            };
             let operands = self.uses.operands.clone();
             match rule.split_once('=') {
                 None if rule == "always" => {
@@ -282,14 +300,18 @@ impl Scan<'_> {
                     }
                 }
                 Some(("sub", name)) => {
-                    if operands.first().is_some_and(|at| self.words[*at].text == name) {
+                    if operands
+                        .first()
+                        .is_some_and(|at| self.words[*at].text == name)
+                    {
                         self.push(row, operands[0], Some(name.to_owned()), 0..0, true);
                     }
                 }
                 Some(("key", key)) => {
                     for at in operands {
                         let text = &self.words[at].text;
-                        if let Some(value) = text.strip_prefix(key).and_then(|v| v.strip_prefix('='))
+                        if let Some(value) =
+                            text.strip_prefix(key).and_then(|v| v.strip_prefix('='))
                         {
                             let value = value.to_owned();
                             self.push(row, at, Some(value), 0..0, true);
@@ -319,7 +341,10 @@ mod tests {
     #[test]
     fn every_row_holds_for_its_example() {
         for row in crate::programs::rows(include_str!("../../data/options.tsv"), 6) {
-            let words: Vec<Word> = row[4].split(' ').map(|word| Word::literal(word, 0)).collect();
+            let words: Vec<Word> = row[4]
+                .split(' ')
+                .map(|word| Word::literal(word, 0))
+                .collect();
             let program = words[0].text.clone();
             let (sub, start) = git::sub_command(&program, &words);
             let found = uses(&program, sub, &words, start);
@@ -334,7 +359,10 @@ mod tests {
                 other => panic!("an effect that is not known: {other}"),
             };
             assert!(
-                found.options.iter().any(|used| used.option == row[1] && used.effect == expected),
+                found
+                    .options
+                    .iter()
+                    .any(|used| used.option == row[1] && used.effect == expected),
                 "{row:?}: {found:?}"
             );
         }
@@ -356,7 +384,11 @@ mod tests {
             let (sub, start) = git::sub_command(&program, &words);
             let found = uses(&program, sub, &words, start);
             let used = found.options.iter().find(|used| used.option == option);
-            assert_eq!(used.map(|used| used.value.as_deref()), Some(value), "{text}: {found:?}");
+            assert_eq!(
+                used.map(|used| used.value.as_deref()),
+                Some(value),
+                "{text}: {found:?}"
+            );
         }
     }
 }

@@ -15,7 +15,9 @@ static TABLE: LazyLock<HashMap<&'static str, Vec<(&'static str, char)>>> = LazyL
 
 /// The letter that `letter` is another spelling of, or itself.
 pub(crate) fn letter(program: &str, letter: char) -> char {
-    let Some(rows) = TABLE.get(program) else { return letter };
+    let Some(rows) = TABLE.get(program) else {
+        return letter;
+    };
     rows.iter()
         .find(|(spelling, _)| {
             spelling.len() == 2 && spelling.starts_with('-') && spelling.ends_with(letter)
@@ -25,7 +27,11 @@ pub(crate) fn letter(program: &str, letter: char) -> char {
 
 /// The letter of a long option.
 pub(crate) fn short(program: &str, long: &str) -> Option<char> {
-    TABLE.get(program)?.iter().find(|(spelling, _)| *spelling == long).map(|(_, letter)| *letter)
+    TABLE
+        .get(program)?
+        .iter()
+        .find(|(spelling, _)| *spelling == long)
+        .map(|(_, letter)| *letter)
 }
 
 /// The letter of a long option that is given by a prefix of its name.
@@ -51,7 +57,10 @@ mod tests {
             let letter = row[2].chars().next();
             if row[1].starts_with("--") {
                 assert_eq!(super::short(row[0], row[1]), letter, "{row:?}");
-                assert_eq!(super::short_of_prefix(row[0], &row[1][..5.min(row[1].len())]), letter);
+                assert_eq!(
+                    super::short_of_prefix(row[0], &row[1][..5.min(row[1].len())]),
+                    letter
+                );
             } else {
                 let given = row[1].chars().nth(1).map(|c| super::letter(row[0], c));
                 assert_eq!(given, letter, "{row:?}");

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 static INERT: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    super::rows(include_str!("../../data/variables.tsv"), 2).map(|row| row[0]).collect()
+    super::rows(include_str!("../../data/variables.tsv"), 2)
+        .map(|row| row[0])
+        .collect()
 });
 
 /// Whether `NAME=value` in front of a command is free.
@@ -16,7 +18,9 @@ pub(crate) fn is_inert(name: &str) -> bool {
 /// no program reads, but for the proxies.
 pub(crate) fn is_private(name: &str) -> bool {
     is_inert(name)
-        || (name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        || (name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             && !name.is_empty()
             && !name.ends_with("_proxy"))
 }
@@ -31,9 +35,27 @@ mod tests {
             assert!(is_inert(row[0]), "{row:?}");
         }
         for name in [
-            "PATH", "LD_PRELOAD", "GIT_EXTERNAL_DIFF", "PAGER", "MANPAGER", "NODE_OPTIONS",
-            "PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS", "PS4", "PROMPT_COMMAND",
-            "HOME", "SHELL", "EDITOR", "PERL5OPT", "RUBYOPT", "CC", "RUSTC_WRAPPER", "FOO",
+            "PATH",
+            "LD_PRELOAD",
+            "GIT_EXTERNAL_DIFF",
+            "PAGER",
+            "MANPAGER",
+            "NODE_OPTIONS",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "PS4",
+            "PROMPT_COMMAND",
+            "HOME",
+            "SHELL",
+            "EDITOR",
+            "PERL5OPT",
+            "RUBYOPT",
+            "CC",
+            "RUSTC_WRAPPER",
+            "FOO",
             "http_proxy",
         ] {
             assert!(!is_inert(name), "{name}");

@@ -80,9 +80,15 @@ pub(crate) fn peel(program: &str, words: &[Word]) -> Option<Peeled> {
         program
     };
     let row = TABLE.get(program)?;
-    let mut peeled = Peeled { elevated: row.elevated, joined: row.shell, ..Peeled::default() };
+    let mut peeled = Peeled {
+        elevated: row.elevated,
+        joined: row.shell,
+        ..Peeled::default()
+    };
     if row.unresolved {
-        peeled.trouble = Some(format!("{program} runs a command in a way that is not worked out"));
+        peeled.trouble = Some(format!(
+            "{program} runs a command in a way that is not worked out"
+        ));
     }
     let mut at = 1;
     let mut query = false;
@@ -93,7 +99,8 @@ pub(crate) fn peel(program: &str, words: &[Word]) -> Option<Peeled> {
             at += 1;
             break;
         }
-        if text.len() > 1 && text.starts_with('-') || (text == "-" && row.options.contains_key("-")) {
+        if text.len() > 1 && text.starts_with('-') || (text == "-" && row.options.contains_key("-"))
+        {
             at += option(row, program, words, at, &mut peeled, &mut query);
         } else if row.assigns && is_assignment(text) {
             peeled.assignments.push(at);
@@ -120,7 +127,9 @@ pub(crate) fn peel(program: &str, words: &[Word]) -> Option<Peeled> {
         peeled.trouble.get_or_insert(why);
     }
     if peeled.joined && inner {
-        peeled.trouble.get_or_insert(format!("{program} joins its words into a script"));
+        peeled
+            .trouble
+            .get_or_insert(format!("{program} joins its words into a script"));
     }
     Some(peeled)
 }
@@ -139,7 +148,9 @@ fn option(
         Takes::None | Takes::Optional => 1,
         Takes::One => 1 + usize::from(!attached),
         Takes::Unresolved => {
-            peeled.trouble.get_or_insert(format!("{program} {name} is not worked out"));
+            peeled
+                .trouble
+                .get_or_insert(format!("{program} {name} is not worked out"));
             if attached { 1 } else { 2 }
         }
         Takes::Query => {
@@ -148,7 +159,9 @@ fn option(
         }
         Takes::Shell => {
             peeled.script = Some(at + 1);
-            peeled.trouble.get_or_insert(format!("{program} {name} runs a script"));
+            peeled
+                .trouble
+                .get_or_insert(format!("{program} {name} runs a script"));
             2
         }
     };
@@ -174,7 +187,9 @@ fn option(
     } else if let Some(length) = bundle(row, text, &mut apply) {
         return length;
     }
-    peeled.trouble.get_or_insert(format!("{program} {text} is not worked out"));
+    peeled
+        .trouble
+        .get_or_insert(format!("{program} {text} is not worked out"));
     1
 }
 
@@ -237,9 +252,17 @@ mod tests {
 
     #[test]
     fn an_option_that_is_not_listed_is_unresolved() {
-        for text in ["env --weird rm x", "timeout -Z 5 rm x", "nice -q rm x", "sudo --weird rm x"] {
+        for text in [
+            "env --weird rm x",
+            "timeout -Z 5 rm x",
+            "nice -q rm x",
+            "sudo --weird rm x",
+        ] {
             let words = read_script(text).commands[0].words.clone();
-            assert!(peel(&words[0].text, &words).unwrap().trouble.is_some(), "{text}");
+            assert!(
+                peel(&words[0].text, &words).unwrap().trouble.is_some(),
+                "{text}"
+            );
         }
     }
 }

@@ -43,12 +43,18 @@ impl RecordedCall {
 
     /// A call of the `bash` tool.
     pub fn bash(text: &str) -> RecordedCall {
-        RecordedCall { bash: Some(text.to_owned()), ..RecordedCall::tool("bash") }
+        RecordedCall {
+            bash: Some(text.to_owned()),
+            ..RecordedCall::tool("bash")
+        }
     }
 
     /// A call of a tool with a path.
     pub fn path(tool: &str, path: &str) -> RecordedCall {
-        RecordedCall { path: Some(path.to_owned()), ..RecordedCall::tool(tool) }
+        RecordedCall {
+            path: Some(path.to_owned()),
+            ..RecordedCall::tool(tool)
+        }
     }
 
     fn argument(&self, names: &[&str]) -> Option<&str> {
@@ -68,19 +74,25 @@ impl RecordedCall {
     }
 
     fn file(&self) -> Option<&str> {
-        self.path.as_deref().or_else(|| self.argument(&["path", "file", "file_path"])).or_else(|| {
-            let known = matches!(
-                self.tool.as_str(),
-                "read" | "write" | "edit" | "grep" | "find" | "ls" | "glob"
-            );
-            self.input.as_deref().filter(|_| known)
-        })
+        self.path
+            .as_deref()
+            .or_else(|| self.argument(&["path", "file", "file_path"]))
+            .or_else(|| {
+                let known = matches!(
+                    self.tool.as_str(),
+                    "read" | "write" | "edit" | "grep" | "find" | "ls" | "glob"
+                );
+                self.input.as_deref().filter(|_| known)
+            })
     }
 
     /// As it is decided.
     pub fn call(&self) -> Call<'_> {
         let action = match (self.script(), self.file()) {
-            (Some(text), _) => Action::Bash { text, cwd: self.cwd.as_deref().unwrap_or("") },
+            (Some(text), _) => Action::Bash {
+                text,
+                cwd: self.cwd.as_deref().unwrap_or(""),
+            },
             (None, Some(path)) => match self.tool.as_str() {
                 "read" => Action::Read { path },
                 "grep" | "find" | "ls" | "glob" => Action::Search { path },
@@ -88,7 +100,10 @@ impl RecordedCall {
             },
             (None, None) => Action::Other,
         };
-        Call { tool: &self.tool, action }
+        Call {
+            tool: &self.tool,
+            action,
+        }
     }
 
     /// For people.

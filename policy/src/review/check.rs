@@ -25,7 +25,10 @@ pub fn check(source: &Source, output: Output) -> Report {
 }
 
 fn count(findings: &[Finding], severity: Severity) -> usize {
-    findings.iter().filter(|finding| finding.severity == severity).count()
+    findings
+        .iter()
+        .filter(|finding| finding.severity == severity)
+        .count()
 }
 
 fn findings(source: &Source) -> Vec<Finding> {

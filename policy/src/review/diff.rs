@@ -40,25 +40,47 @@ pub fn diff(
     let changed = changes(&distinct, &before, &after, environment);
     let mut permissive = 0;
     let mut findings = Vec::new();
-    for Change { call, times, was, now } in &changed {
+    for Change {
+        call,
+        times,
+        was,
+        now,
+    } in &changed
+    {
         let opened = now.verdict < was.verdict;
         permissive += usize::from(opened);
         findings.push(Finding {
-            severity: if opened { Severity::Error } else { Severity::Notice },
-            code: if opened { "more-permissive" } else { "stricter" },
+            severity: if opened {
+                Severity::Error
+            } else {
+                Severity::Notice
+            },
+            code: if opened {
+                "more-permissive"
+            } else {
+                "stricter"
+            },
             file: new.name.clone(),
             line: locate::line(&new.text, &now.rule.table, &now.rule.pattern),
             table: now.rule.table.clone(),
             pattern: now.rule.pattern.clone(),
             message: format!(
                 "{}: {} was {} ({}), is {} ({}){}",
-                if opened { "more permissive" } else { "stricter" },
+                if opened {
+                    "more permissive"
+                } else {
+                    "stricter"
+                },
                 call.shown(),
                 was.verdict,
                 was.rule,
                 now.verdict,
                 now.rule,
-                if *times > 1 { format!("; {times} calls") } else { String::new() },
+                if *times > 1 {
+                    format!("; {times} calls")
+                } else {
+                    String::new()
+                },
             ),
         });
     }
@@ -91,7 +113,12 @@ fn changes<'a>(
                 let facts = read(&call.call());
                 let was = decide(before, &facts, environment);
                 let now = decide(after, &facts, environment);
-                (was.verdict != now.verdict).then_some(Change { call, times: *times, was, now })
+                (was.verdict != now.verdict).then_some(Change {
+                    call,
+                    times: *times,
+                    was,
+                    now,
+                })
             })
             .collect()
     };
@@ -130,7 +157,11 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
         }
         for test in &policy.tests {
             calls.extend(test.bash.as_deref().map(RecordedCall::bash));
-            calls.extend(test.path.as_deref().map(|path| RecordedCall::path("write", path)));
+            calls.extend(
+                test.path
+                    .as_deref()
+                    .map(|path| RecordedCall::path("write", path)),
+            );
             calls.extend(test.tool.as_deref().map(RecordedCall::tool));
         }
         calls.push(RecordedCall::bash("unheard-of x"));

@@ -27,11 +27,15 @@ pub fn explain(
     let decision = decide(&rules, &read(&call.call()), environment);
     let text = match output {
         Output::Json => {
-            let document = Document { decision: &decision, policy_digest: rules.digest() };
+            let document = Document {
+                decision: &decision,
+                policy_digest: rules.digest(),
+            };
             serde_json::to_string_pretty(&document).expect("a decision holds only text") + "\n"
         }
         Output::Github => {
-            let line = super::locate::line(&source.text, &decision.rule.table, &decision.rule.pattern);
+            let line =
+                super::locate::line(&source.text, &decision.rule.table, &decision.rule.pattern);
             let message = format!("{}: {}", decision.verdict, decision.reason);
             let finding = super::output::Finding {
                 severity: super::output::Severity::Notice,
@@ -46,11 +50,18 @@ pub fn explain(
         }
         Output::Human => human(&decision),
     };
-    Report { text, failed: false }
+    Report {
+        text,
+        failed: false,
+    }
 }
 
 fn human(decision: &Decision) -> String {
-    let mut text = format!("{}: {}\n", decision.verdict, escape_for_display(&decision.reason));
+    let mut text = format!(
+        "{}: {}\n",
+        decision.verdict,
+        escape_for_display(&decision.reason)
+    );
     for fact in &decision.facts {
         text.push_str(&format!(
             "  {:<5} {} `{}` by {}",

@@ -12,14 +12,20 @@ pub(crate) fn line(text: &str, table: &str, pattern: &str) -> usize {
         if let Some(after) = key(line, table) {
             inside = true;
             rest = after;
-        } else if inside && TABLES.iter().any(|other| *other != table && key(line, other).is_some())
+        } else if inside
+            && TABLES
+                .iter()
+                .any(|other| *other != table && key(line, other).is_some())
         {
             inside = false;
         }
         if inside
             && (rest.contains(&escaped)
                 || rest.contains(&single)
-                || rest.trim_start().trim_start_matches("- ").starts_with(&plain))
+                || rest
+                    .trim_start()
+                    .trim_start_matches("- ")
+                    .starts_with(&plain))
         {
             return index + 1;
         }
@@ -29,23 +35,37 @@ pub(crate) fn line(text: &str, table: &str, pattern: &str) -> usize {
 
 /// Line of the `index`-th entry of `tests`.
 pub(crate) fn test_line(text: &str, index: usize) -> usize {
-    let mut lines = text.lines().enumerate().skip_while(|(_, line)| key(line, "tests").is_none());
-    let Some((first, _)) = lines.next() else { return 0 };
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| key(line, "tests").is_none());
+    let Some((first, _)) = lines.next() else {
+        return 0;
+    };
     lines
         .filter(|(_, line)| line.trim_start().starts_with(['-', '{']))
         .nth(index)
         .map_or(first + 1, |(at, _)| at + 1)
 }
 
-const TABLES: [&str; 6] =
-    ["tool", "bash", "path", "externalDirectory", "external_directory", "tests"];
+const TABLES: [&str; 6] = [
+    "tool",
+    "bash",
+    "path",
+    "externalDirectory",
+    "external_directory",
+    "tests",
+];
 
 /// What follows `name:` on a line that begins with it, quoted or not.
 fn key<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let line = line.trim_start().trim_start_matches('{').trim_start();
     let line = line.strip_prefix(['"', '\'']).unwrap_or(line);
     let rest = line.strip_prefix(name)?;
-    rest.strip_prefix(['"', '\'']).unwrap_or(rest).trim_start().strip_prefix(':')
+    rest.strip_prefix(['"', '\''])
+        .unwrap_or(rest)
+        .trim_start()
+        .strip_prefix(':')
 }
 
 #[cfg(test)]

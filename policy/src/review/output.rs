@@ -67,7 +67,11 @@ pub(crate) fn report(findings: &[Finding], summary: &str, failed: bool, output: 
             text.push_str(summary);
         }
         Output::Json => {
-            let document = Document { passed: !failed, findings, summary };
+            let document = Document {
+                passed: !failed,
+                findings,
+                summary,
+            };
             text = serde_json::to_string_pretty(&document).expect("findings hold only text");
         }
         Output::Github => {
@@ -92,7 +96,11 @@ fn human(finding: &Finding) -> String {
         0 => finding.file.clone(),
         line => format!("{}:{line}", finding.file),
     };
-    format!("{place}: {severity}[{}]: {}", finding.code, escape_for_display(&finding.message))
+    format!(
+        "{place}: {severity}[{}]: {}",
+        finding.code,
+        escape_for_display(&finding.message)
+    )
 }
 
 fn annotation(finding: &Finding) -> String {
@@ -112,7 +120,9 @@ fn annotation(finding: &Finding) -> String {
 
 /// Text of a workflow command.
 fn data(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
 }
 
 /// Value of a property of a workflow command.

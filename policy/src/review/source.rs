@@ -60,8 +60,13 @@ impl Source {
     /// # Errors
     /// [`ReviewError::Malformed`], with the line where the reader knows it.
     pub fn new(name: &str, text: &str) -> Result<Source, ReviewError> {
-        let malformed = |message: String| ReviewError::Malformed { name: name.to_owned(), message };
-        let kind = serde_saphyr::from_str::<Kind>(text).map(|file| file.kind).unwrap_or_default();
+        let malformed = |message: String| ReviewError::Malformed {
+            name: name.to_owned(),
+            message,
+        };
+        let kind = serde_saphyr::from_str::<Kind>(text)
+            .map(|file| file.kind)
+            .unwrap_or_default();
         let policy = match kind.as_deref() {
             Some("Workspace") => {
                 let file: WorkspaceFile =
@@ -69,10 +74,16 @@ impl Source {
                 file.spec.policy
             }
             Some(other) => {
-                return Err(malformed(format!("kind {other} has no policy; a Workspace has")));
+                return Err(malformed(format!(
+                    "kind {other} has no policy; a Workspace has"
+                )));
             }
             None => serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string()))?,
         };
-        Ok(Source { name: name.to_owned(), text: text.to_owned(), policy })
+        Ok(Source {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            policy,
+        })
     }
 }

@@ -89,7 +89,11 @@ pub fn cases(
 ) -> Result<Report, ReviewError> {
     let mut findings = Vec::new();
     let mut total = 0;
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (index, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
         let case: Case = serde_json::from_str(line).map_err(|error| ReviewError::BadLine {
             name: name.to_owned(),
             line: index + 1,
@@ -100,7 +104,11 @@ pub fn cases(
         if let Some(fixture) = &case.fixture {
             place = place.with_links(fixture.symlink.clone());
         }
-        let decision = decide(&Rules::new(&case.policy), &read(&case.call().call()), &place);
+        let decision = decide(
+            &Rules::new(&case.policy),
+            &read(&case.call().call()),
+            &place,
+        );
         if decision.verdict == case.expect || case.also_ok.contains(&decision.verdict) {
             continue;
         }
@@ -119,7 +127,11 @@ pub fn cases(
                 decision.verdict,
                 case.expect,
                 decision.reason,
-                decision.unresolved.iter().map(|place| &place.why).collect::<Vec<_>>(),
+                decision
+                    .unresolved
+                    .iter()
+                    .map(|place| &place.why)
+                    .collect::<Vec<_>>(),
                 case.why
             ),
         });

@@ -91,7 +91,19 @@ pub fn run(scripts: &[String]) -> Result<Vec<Vec<Vec<String>>>, String> {
     write(&input.join("driver"), DRIVER)?;
     write(&input.join("canary"), CANARY)?;
     let output = Command::new("unshare")
-        .args(["-U", "-r", "-n", "-p", "-m", "--fork", "--kill-child", "sh", "-c", SETUP, "setup"])
+        .args([
+            "-U",
+            "-r",
+            "-n",
+            "-p",
+            "-m",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            SETUP,
+            "setup",
+        ])
         .args([&root, &input, &log])
         .arg(TOOLS.join(" "))
         .args([&scripts.len().to_string(), SECONDS])
@@ -103,7 +115,9 @@ pub fn run(scripts: &[String]) -> Result<Vec<Vec<Vec<String>>>, String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    Ok((0..scripts.len()).map(|index| calls(&log.join(index.to_string()))).collect())
+    Ok((0..scripts.len())
+        .map(|index| calls(&log.join(index.to_string())))
+        .collect())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
