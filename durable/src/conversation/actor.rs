@@ -420,7 +420,7 @@ impl Actor {
     pub(super) async fn commit_surely(&mut self, step: Step) -> Result<(), Over> {
         let mut refused = match self.try_commit(step).await {
             Ok(()) => return Ok(()),
-            Err((error, Some(refused))) if matches!(error, SessionError::StorageFull) => refused,
+            Err((SessionError::StorageFull, Some(refused))) => refused,
             Err((error, _)) => return Err(Over(error)),
         };
         loop {

@@ -28,6 +28,7 @@ pub(super) struct Proposal {
 }
 
 /// What came of it.
+#[allow(clippy::large_enum_variant)] // always in a box
 pub(super) enum Decided {
     /// It cannot be called like this; the text is for the model.
     Refused { call: Call, text: String },

@@ -34,10 +34,10 @@ impl Actor {
         match run.progress.phase {
             Phase::Prepare => self.prepare(),
             Phase::Request if self.requesting.is_none() => self.recover().await?,
-            Phase::Retry { until, delay_ms } => {
-                if deadline(until, delay_ms, self.session.now()) <= self.session.now() {
-                    self.prepare();
-                }
+            Phase::Retry { until, delay_ms }
+                if deadline(until, delay_ms, self.session.now()) <= self.session.now() =>
+            {
+                self.prepare();
             }
             Phase::NeedsKey if self.poked_models => {
                 self.poked_models = false;

@@ -184,7 +184,8 @@ pub type Body = Arc<
 
 /// Output of a test tool, which its body may keep.
 #[derive(Clone, Default)]
-pub struct Out(pub Arc<Mutex<Vec<(u64, Vec<u8>)>>>, pub Arc<Notify>);
+pub struct Out(pub Arc<Mutex<Pieces>>, pub Arc<Notify>);
+type Pieces = Vec<(u64, Vec<u8>)>;
 impl Out {
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.0.lock().unwrap().push((offset, bytes.to_vec()));
