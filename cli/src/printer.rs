@@ -91,26 +91,19 @@ impl<W: Write> Printer<W> {
                 self.outcome = "done";
                 Ok(())
             }
-            Event::Call(_)
-            | Event::Output { .. }
-            | Event::Thinking(_)
-            | Event::Submission(_)
-            | Event::RunEnded(_) => Ok(()),
+            Event::Call(_) | Event::Output { .. } | Event::Thinking(_) | Event::Submission(_) => {
+                Ok(())
+            }
+            Event::RunEnded(run) => {
+                let card = cards::run_card(run, self.outcome, now_ms());
+                self.line(&card)
+            }
         }
     }
 
-    /// Prints all events of one frame; the run card comes after what they say of
-    /// the run's inputs.
+    /// Prints all events of one frame.
     pub fn events(&mut self, events: &[Event]) -> std::io::Result<()> {
-        for event in events {
-            self.event(event)?;
-        }
-        for event in events {
-            if let Event::RunEnded(run) = event {
-                let card = cards::run_card(run, self.outcome, now_ms());
-                self.line(&card)?;
-            }
-        }
+        events.iter().try_for_each(|event| self.event(event))?;
         self.out.flush()
     }
 
@@ -276,7 +269,7 @@ mod tests {
                 ],
                 vec![Event::Decided(approved), call("running"), call("done")],
                 vec![entry("pi.tool-result", "")],
-                vec![Event::RunEnded(run), entry("pi.assistant", "Done.")],
+                vec![entry("pi.assistant", "Done."), Event::RunEnded(run)],
             ],
         );
         assert_eq!(
@@ -301,7 +294,7 @@ mod tests {
         };
         let text = printed(
             Inputs::Hidden,
-            &[vec![Event::RunEnded(run), Event::Submission(submission)]],
+            &[vec![Event::Submission(submission), Event::RunEnded(run)]],
         );
         assert_eq!(
             text,

@@ -94,7 +94,7 @@ impl View {
 
     /// Whether a run is going on.
     pub fn is_busy(&self) -> bool {
-        !matches!(self.run.state.as_str(), "" | "idle")
+        !is_idle(&self.run)
     }
 
     /// Whether nothing goes on until a person decides.
@@ -221,24 +221,44 @@ impl View {
         for chunk in change.chunks {
             self.chunk(chunk, events);
         }
-        let began = change
-            .run
-            .clone()
-            .filter(|run| run.state != "idle" && !self.is_busy());
-        if let Some(run) = began {
-            self.run(run, events);
+        let was_busy = self.is_busy();
+        let goes_on = change.run.as_ref().filter(|run| !is_idle(run));
+        let next = was_busy && goes_on.is_some_and(|run| run.id != self.run.id);
+        if let Some(run) = goes_on.filter(|_| !was_busy) {
+            self.run(run.clone(), events);
         }
-        self.entries(change.entries, events);
+        // One commit can end a run and begin the next: what follows the first
+        // new input belongs to that one.
+        let mut entries = change.entries;
+        let inputs = entries
+            .iter()
+            .position(|entry| next && entry.kind == "pi.user");
+        let later = entries.split_off(inputs.unwrap_or(entries.len()));
+        self.entries(entries, events);
         for call in change.calls {
             self.call(call, events);
         }
         for approval in change.approvals {
             self.approval(approval, events);
         }
+        let (settled, open): (Vec<_>, Vec<_>) = change
+            .submissions
+            .into_iter()
+            .partition(|submission| is_settled(&submission.state));
+        for submission in settled {
+            self.submission(submission, events);
+        }
+        if let Some(ended) = change
+            .ended
+            .filter(|ended| was_busy && ended.id == self.run.id)
+        {
+            self.run = ended;
+        }
         if let Some(run) = change.run {
             self.run(run, events);
         }
-        for submission in change.submissions {
+        self.entries(later, events);
+        for submission in open {
             self.submission(submission, events);
         }
     }
@@ -322,15 +342,10 @@ impl View {
 
     fn run(&mut self, run: Run, events: &mut Vec<Event>) {
         let was_busy = self.is_busy();
-        let ended = matches!(run.state.as_str(), "" | "idle");
+        let ended = is_idle(&run);
         if was_busy && (ended || run.id != self.run.id) {
-            // The last figures come with the end, or stand from before it.
-            let last = if ended && run.id == self.run.id {
-                run.clone()
-            } else {
-                self.run.clone()
-            };
-            events.push(Event::RunEnded(last));
+            // What is known last of it stands.
+            events.push(Event::RunEnded(self.run.clone()));
             self.calls.clear();
             self.outputs.clear();
             self.answer = Stream::default();
@@ -341,6 +356,11 @@ impl View {
         }
         self.run = run;
     }
+}
+
+/// Whether this stands for no run at all.
+fn is_idle(run: &Run) -> bool {
+    matches!(run.state.as_str(), "" | "idle")
 }
 
 /// Whether a submission in this state never changes again.

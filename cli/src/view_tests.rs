@@ -136,7 +136,7 @@ fn a_snapshot_after_a_loss_brings_only_what_is_new() {
         events,
         [
             Event::Entry(entry(2, "pi.assistant")),
-            Event::RunEnded(run("idle"))
+            Event::RunEnded(run("requesting"))
         ]
     );
     assert_eq!((view.sequence, view.session.as_str()), (9, "s"));
@@ -294,4 +294,56 @@ fn settled_inputs_leave_the_inbox() {
     assert_eq!(apply("queued"), (1, 1));
     assert_eq!(apply("placed"), (0, 1));
     assert_eq!(apply("done"), (0, 0));
+}
+
+#[test]
+fn a_run_that_follows_another_in_one_commit_comes_after_its_end() {
+    let entry = |id, kind: &str| Entry {
+        id,
+        kind: kind.into(),
+        ..Entry::default()
+    };
+    let submission = |id, state: &str| Submission {
+        id,
+        state: state.into(),
+        ..Submission::default()
+    };
+    let mut view = View::new(7);
+    let begin = Change {
+        conversation: 7,
+        run: Some(run("requesting")),
+        ..Change::default()
+    };
+    view.apply(change(1, begin));
+    let next = Run {
+        id: 2,
+        turns: 0,
+        ..run("preparing")
+    };
+    let last = Run {
+        turns: 5,
+        ..run("ending")
+    };
+    let events = view.apply(change(
+        2,
+        Change {
+            conversation: 7,
+            entries: vec![entry(1, "pi.assistant"), entry(2, "pi.user")],
+            submissions: vec![submission(1, "done"), submission(2, "placed")],
+            run: Some(next.clone()),
+            ended: Some(last.clone()),
+            ..Change::default()
+        },
+    ));
+    assert_eq!(
+        events,
+        [
+            Event::Entry(entry(1, "pi.assistant")),
+            Event::Submission(submission(1, "done")),
+            Event::RunEnded(last),
+            Event::RunBegan(next),
+            Event::Entry(entry(2, "pi.user")),
+            Event::Submission(submission(2, "placed")),
+        ]
+    );
 }

@@ -1,7 +1,7 @@
 //! A conversation at the keyboard: keys and events in, wishes and lines out.
 
 use jiff::tz::TimeZone;
-use mooring_wire::harness::Entry;
+use mooring_wire::harness::{Entry, Run};
 
 use super::act::{self, Act, Decision};
 use super::answer::Answer;
@@ -248,7 +248,6 @@ impl Session {
 
     /// Takes what happened.
     pub fn events(&mut self, events: Vec<Event>, now_ms: i64) {
-        let mut ended = None;
         for event in events {
             match event {
                 Event::Entry(entry) => self.entry(&entry),
@@ -279,7 +278,7 @@ impl Session {
                     self.say(Line::new(Style::Bad, cards::unanswered(&submission)));
                 }
                 Event::RunBegan(_) => self.outcome = "done",
-                Event::RunEnded(run) => ended = Some(run),
+                Event::RunEnded(run) => self.run_ended(&run, now_ms),
                 Event::Call(_)
                 | Event::Output { .. }
                 | Event::Thinking(_)
@@ -287,16 +286,17 @@ impl Session {
             }
         }
         self.past = false;
-        if let Some(run) = ended {
-            self.notice = match self.interrupt {
-                Interrupt::Leaves => "Ctrl-C again leaves".into(),
-                Interrupt::Stops => String::new(),
-            };
-            let rows = self.answer.void();
-            self.scrolled.extend(rows);
-            self.say(cards::run_card(&run, self.outcome, now_ms));
-            self.scrolled.push(Line::default());
-        }
+    }
+
+    fn run_ended(&mut self, run: &Run, now_ms: i64) {
+        self.notice = match self.interrupt {
+            Interrupt::Leaves => "Ctrl-C again leaves".into(),
+            Interrupt::Stops => String::new(),
+        };
+        let rows = self.answer.void();
+        self.scrolled.extend(rows);
+        self.say(cards::run_card(run, self.outcome, now_ms));
+        self.scrolled.push(Line::default());
     }
 
     fn entry(&mut self, entry: &Entry) {

@@ -56,9 +56,10 @@ impl Convert<'_> {
                 Some(run) => self.run(run),
                 None => wire::Run {
                     state: "idle".into(),
-                    ..change.ended.as_ref().map(|run| self.run(run)).unwrap_or_default()
+                    ..wire::Run::default()
                 },
             }),
+            ended: change.ended.as_ref().map(|run| self.run(run)),
             calls: change.calls.iter().map(call).collect(),
             chunks: change.chunks.iter().map(chunk).collect(),
             approvals: change
