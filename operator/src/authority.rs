@@ -156,6 +156,7 @@ impl Authority {
         let key = self.derive_key(&identity).map_err(&failed)?;
 
         let mut params = CertificateParams::new(vec![
+            names.identity(component),
             host.clone(),
             format!("{host}.cluster.local"),
             names.of(component),
@@ -166,6 +167,7 @@ impl Authority {
         params
             .distinguished_name
             .push(DnType::OrganizationalUnitName, component.as_str());
+        params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match component {
@@ -284,5 +286,36 @@ mod tests {
                 .expect("issued")
         };
         assert_ne!(issue().harness.key, issue().harness.key);
+    }
+
+    #[test]
+    fn the_programs_can_read_their_certificates_and_know_each_other_by_them() {
+        let now = Timestamp::now();
+        let (certificate, key) = Authority::generate(now).expect("made");
+        let authority = Authority::load(&certificate, &key).expect("loaded");
+        let issued = authority
+            .certificates(&names(), "a", now, now)
+            .expect("issued");
+        for (component, role) in [
+            (Component::Harness, mooring_wire::tls::Role::Harness),
+            (Component::Sandbox, mooring_wire::tls::Role::Sandbox),
+        ] {
+            let identity = mooring_wire::tls::Identity {
+                role,
+                workspace: Some("platform".into()),
+                namespace: "agents".into(),
+            };
+            assert_eq!(names().identity(component), identity.to_string());
+            let folder = tempfile::tempdir().expect("a folder");
+            let one = issued.of(component);
+            for (name, text) in [
+                ("ca.crt", &one.ca),
+                ("tls.crt", &one.certificate),
+                ("tls.key", &one.key),
+            ] {
+                std::fs::write(folder.path().join(name), text).expect("written");
+            }
+            mooring_wire::tls::Credentials::load(folder.path()).expect("read by the program");
+        }
     }
 }

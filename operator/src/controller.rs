@@ -147,16 +147,23 @@ impl Reconciler {
             error,
             pending_approvals: pending,
         };
-        let after = conclude(&findings, before);
-        let mut own = before.clone();
-        own.conditions
-            .retain(|condition| OWNED.contains(&condition.type_.as_str()));
-        own.conditions
-            .sort_by_key(|c| OWNED.iter().position(|owned| *owned == c.type_));
-        if own == after {
+        if says_so(before, &conclude(&findings, before)) {
             return Ok(());
         }
+        // The watch may not have brought the last status yet: look before writing it again.
         let api: Api<RawWorkspace> = Api::namespaced(client.clone(), &names.namespace);
+        let live = api
+            .get_opt(&names.workspace)
+            .await
+            .map_err(|error| Error::from_api("get", "Workspace", &names.workspace, error))?;
+        let Some(live) = live.filter(|live| live.metadata.uid == raw.metadata.uid) else {
+            return Ok(());
+        };
+        let before = serde_json::from_value(live.status).unwrap_or_default();
+        let after = conclude(&findings, &before);
+        if says_so(&before, &after) {
+            return Ok(());
+        }
         let patch = json!({
             "apiVersion": Workspace::api_version(&()),
             "kind": Workspace::kind(&()),
@@ -173,6 +180,17 @@ impl Reconciler {
         self.metrics.wrote("status", "Workspace");
         Ok(())
     }
+}
+
+/// Whether a status already says, in the operator's part of it, what was concluded.
+fn says_so(before: &WorkspaceStatus, after: &WorkspaceStatus) -> bool {
+    let mut own = before.clone();
+    let place = |type_: &str| OWNED.iter().position(|owned| *owned == type_);
+    own.conditions
+        .retain(|condition| place(&condition.type_).is_some());
+    own.conditions
+        .sort_by_key(|condition| place(&condition.type_));
+    own == *after
 }
 
 /// The error of the pass itself; there is no finalizer that could fail.

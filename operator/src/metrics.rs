@@ -159,7 +159,8 @@ mod tests {
         let rules = include_str!("../../charts/mooring/templates/prometheus-rule.yaml");
         let asked = names(rules);
         assert!(asked.len() >= 3, "{asked:?}");
-        let missing: Vec<_> = asked.difference(&names(&text)).collect();
+        let there = names(&text);
+        let missing: Vec<_> = asked.difference(&there).collect();
         assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -58,7 +58,17 @@ impl Names {
         format!("data-{}-0", self.of(component))
     }
 
-    /// The DNS name by which a component is reached and which its certificate carries.
+    /// Who a component is, in its certificate: each side of a connection asks for it.
+    pub fn identity(&self, component: Component) -> String {
+        format!(
+            "{}.{}.{}.mooring.internal",
+            component.as_str(),
+            self.workspace,
+            self.namespace
+        )
+    }
+
+    /// The DNS name by which a component is reached; its certificate carries it too.
     pub fn host(&self, component: Component) -> String {
         format!("{}.{}.svc", self.of(component), self.namespace)
     }

@@ -37,17 +37,18 @@ pub const PRIVATE_V4: [&str; 11] = [
 pub const PRIVATE_V6: [&str; 5] = ["::/96", "64:ff9b::/96", "fc00::/7", "fe80::/10", "ff00::/8"];
 
 pub(super) fn build(input: &Input<'_>, component: Component) -> Object {
-    let mut spec = json!({
+    let (ingress, egress) = match component {
+        Component::Harness => (harness_ingress(input), harness_egress(input)),
+        // The one empty list that is sent: a rule that somebody adds to a list which
+        // nobody owns would stay.
+        Component::Sandbox => (sandbox_ingress(input), json!([])),
+    };
+    let spec = json!({
         "podSelector": {"matchLabels": input.names.selector(component)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": match component {
-            Component::Harness => harness_ingress(input),
-            Component::Sandbox => sandbox_ingress(input),
-        },
+        "ingress": ingress,
+        "egress": egress,
     });
-    if component == Component::Harness {
-        spec["egress"] = harness_egress(input);
-    }
     let name = input.names.of(component);
     Object::new(
         input,

@@ -170,25 +170,49 @@ fn sandbox_pod(input: &Input<'_>) -> Value {
         .image
         .as_deref()
         .unwrap_or(&input.settings.sandbox_image);
+    let mut args: Vec<String> = [
+        "pod",
+        "--project",
+        "/work/project",
+        "--state",
+        "/work/state",
+        "--home",
+        "/work/home",
+        "--certificates",
+        TLS,
+    ]
+    .map(str::to_owned)
+    .into();
+    args.push(format!("--listen=0.0.0.0:{GRPC_PORT}"));
+    args.push(format!(
+        "--harness={}",
+        input.names.identity(Component::Harness)
+    ));
+    if let Some(bytes) = sandbox.output_bytes {
+        args.push(format!("--output-bytes={bytes}"));
+    }
+    // The kubelet would put variables into `$(NAME)`; `$$` is a plain dollar to it.
+    args.extend(
+        sandbox
+            .env
+            .iter()
+            .map(|(name, value)| format!("--env={name}={}", value.replace('$', "$$"))),
+    );
     let mut pod = json!({
         "automountServiceAccountToken": false,
         "containers": [{
             "name": "sandbox",
             "image": image,
             "imagePullPolicy": "IfNotPresent",
-            "args": ["pod"],
-            "env": [
-                {"name": "MOORING_DATA", "value": DATA},
-                {"name": "MOORING_TLS", "value": TLS},
-                {"name": "MOORING_HARNESS", "value": input.names.host(Component::Harness)},
-                {"name": "MOORING_LISTEN", "value": format!("0.0.0.0:{GRPC_PORT}")},
-            ],
+            "args": args,
             "ports": [{"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"}],
             "readinessProbe": {"tcpSocket": {"port": "grpc"}, "periodSeconds": 2},
             "resources": resources(&sandbox.resources, [("cpu", "100m"), ("memory", "256Mi")], "4Gi"),
             "securityContext": pod::container_security(),
             "volumeMounts": [
-                {"name": "data", "mountPath": DATA},
+                {"name": "data", "mountPath": "/work/project", "subPath": "project"},
+                {"name": "data", "mountPath": "/work/home", "subPath": "home"},
+                {"name": "data", "mountPath": "/work/state", "subPath": "state"},
                 {"name": "tls", "mountPath": TLS, "readOnly": true},
                 {"name": "tmp", "mountPath": "/tmp"},
             ],
