@@ -33,6 +33,7 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "entries": all(&change.entries, entry),
                 "submissions": all(&change.submissions, submission),
                 "run": change.run.as_ref().map(run),
+                "ended": change.ended.as_ref().map(run),
                 "calls": all(&change.calls, call),
                 "chunks": all(&change.chunks, chunk),
                 "approvals": all(&change.approvals, approval),

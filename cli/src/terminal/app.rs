@@ -1,5 +1,6 @@
 //! The terminal in raw mode: what ties keys, screen, session and harness together.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
@@ -48,7 +49,8 @@ pub async fn talk(
         done: done_send,
         workspace_told: String::new(),
         held: Vec::new(),
-        behind: None,
+        sending: false,
+        behind: VecDeque::new(),
     };
     for line in greeting {
         app.session.say(line);
@@ -76,14 +78,16 @@ struct App {
     workspace_told: String,
     /// Frames that came before a new conversation's number was known.
     held: Vec<WatchFrame>,
-    /// Inputs that wait for that number, while the first one is on its way.
-    behind: Option<Vec<Act>>,
+    /// Whether an input is on its way: one at a time, so that their order stays.
+    sending: bool,
+    /// Inputs that wait behind it.
+    behind: VecDeque<Act>,
 }
 
 /// What came of an act.
 struct Finished {
-    /// Whether it is the one that begins the conversation.
-    begins: bool,
+    /// Of an input, the conversation that it was for; 0: it begins one.
+    input: Option<i64>,
     result: Result<Done, Error>,
 }
 
@@ -148,19 +152,16 @@ impl App {
     /// Carries it out in the background; what comes of it comes back as
     /// [`Finished`].
     fn act(&mut self, act: Act) {
-        let begins = matches!(
-            act,
-            Act::Submit {
-                conversation: 0,
-                ..
-            }
-        );
-        if begins {
-            if let Some(behind) = &mut self.behind {
-                behind.push(act);
-                return;
-            }
-            self.behind = Some(Vec::new());
+        let input = match &act {
+            Act::Submit { conversation, .. } => Some(*conversation),
+            _ => None,
+        };
+        if input.is_some() && self.sending {
+            self.behind.push_back(act);
+            return;
+        }
+        self.sending |= input.is_some();
+        if input == Some(0) {
             // Only what comes from now on can be of the new conversation.
             self.held.clear();
         }
@@ -170,7 +171,7 @@ impl App {
         tokio::spawn(async move {
             let result = act::perform(&connection, act, width).await;
             // Nobody listens once the person has left.
-            let _ = done.send(Finished { begins, result }).await;
+            let _ = done.send(Finished { input, result }).await;
         });
     }
 
@@ -192,26 +193,26 @@ impl App {
                 None
             }
         };
-        if !finished.begins {
-            return;
+        let Some(input) = finished.input else { return };
+        self.sending = false;
+        if let (0, Some(begun)) = (input, conversation) {
+            // The person may have gone to another conversation meanwhile.
+            if self.session.view.conversation == 0 {
+                self.session.view.conversation = begun;
+                self.watch.focus(begun);
+                let held = std::mem::take(&mut self.held);
+                held.into_iter().for_each(|frame| self.frame(frame));
+            }
+            for act in &mut self.behind {
+                if let Act::Submit { conversation, .. } = act
+                    && *conversation == 0
+                {
+                    *conversation = begun;
+                }
+            }
         }
-        // The person may have gone to another conversation meanwhile.
-        let here = self.session.view.conversation == 0;
-        if let (true, Some(conversation)) = (here, conversation) {
-            self.session.view.conversation = conversation;
-            self.watch.focus(conversation);
-            let held = std::mem::take(&mut self.held);
-            held.into_iter().for_each(|frame| self.frame(frame));
-        }
-        for act in self.behind.take().unwrap_or_default() {
-            self.act(match (act, conversation) {
-                (Act::Submit { text, when, .. }, Some(conversation)) => Act::Submit {
-                    conversation,
-                    text,
-                    when,
-                },
-                (act, _) => act,
-            });
+        if let Some(next) = self.behind.pop_front() {
+            self.act(next);
         }
     }
 
@@ -275,7 +276,7 @@ impl App {
             });
             let _ = done
                 .send(Finished {
-                    begins: false,
+                    input: None,
                     result,
                 })
                 .await;
