@@ -120,18 +120,38 @@ impl Project {
             .unwrap()
     }
 
-    /// Starts what is not running: a terminal that is at its end at once.
-    pub fn start(&self) {
+    /// Starts what is not running, with a terminal that is left at once.
+    pub async fn start(&self) -> Client {
         let mut arguments = vec!["dev"];
         if self.folder.join("workspace.yaml").exists() {
             arguments.push("workspace.yaml");
         }
-        let output = self.mooring(&arguments);
-        assert!(output.status.success(), "{}", told(&output));
+        let mut terminal = self
+            .command(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = std::time::Instant::now();
+        loop {
+            if let Some(client) = self.try_client().await {
+                terminal.kill().unwrap();
+                terminal.wait().unwrap();
+                return client;
+            }
+            if terminal.try_wait().unwrap().is_some() || begun.elapsed() > BOUND {
+                let _ = terminal.kill();
+                panic!("{}", told(&terminal.wait_with_output().unwrap()));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn socket(&self) -> Option<PathBuf> {
-        find(&self.home.join("run"), "harness.sock")
+        ["state", "run"]
+            .iter()
+            .find_map(|folder| find(&self.home.join(folder), "harness.sock"))
     }
 
     pub fn state(&self) -> PathBuf {
@@ -147,8 +167,7 @@ impl Project {
         if let Some(client) = self.try_client().await {
             return client;
         }
-        self.start();
-        self.try_client().await.expect("a started harness answers")
+        self.start().await
     }
 
     async fn try_client(&self) -> Option<Client> {
@@ -325,6 +344,15 @@ impl Drop for Project {
     }
 }
 
+/// Waits until a command in the sandbox has come so far; it tells by its files.
+pub async fn met(condition: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < BOUND * 2, "waited in vain for a command");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// SIGKILL; returns when the process is gone.
 pub fn kill(pid: u32) {
     let target = nix::unistd::Pid::from_raw(pid as i32);
@@ -341,7 +369,7 @@ pub fn kill(pid: u32) {
         {
             return;
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     panic!("process {pid} does not end");
 }

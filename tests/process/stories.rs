@@ -1,10 +1,10 @@
 //! The stories of one machine: what is told of each is what must come of it.
 
 use mooring_wire::harness::{
-    AbortRequest, ApprovalsRequest, DecideRequest, EntriesRequest, WhenBusy,
+    AbortRequest, ApprovalsRequest, AuditRequest, ConversationsRequest, DecideRequest, EntriesRequest, WhenBusy,
 };
 
-use mooring_tests::project::{BOUND, Project, told};
+use mooring_tests::project::{Project, met, told};
 
 const ALLOW: &str =
     "tool: {\"*\": allow}\nbash: {\"*\": allow}\npath: {\"*\": allow}\nexternalDirectory: allow";
@@ -76,9 +76,7 @@ turns:
                 .then_some(())
         })
         .await;
-    while !project.read("ran.txt").contains("start") {
-        tokio::task::yield_now().await;
-    }
+    met(|| project.read("ran.txt").contains("start")).await;
     project.kill_harness().await;
 
     let mut client = project.client().await;
@@ -206,9 +204,7 @@ turns:
                 .then_some(())
         })
         .await;
-    while project.read("ran.txt").lines().count() < 3 {
-        tokio::task::yield_now().await;
-    }
+    met(|| project.read("ran.txt").lines().count() >= 3).await;
     assert!(project.kill_daemon() > 0);
     let view = project.idle(&mut client, conversation).await;
     let results: Vec<&str> = view
@@ -240,16 +236,10 @@ turns:
     let project = Project::scripted(script, ALLOW);
     let mut client = project.client().await;
     let conversation = project.submit(&mut client, 0, "start").await;
-    while !project.path("begun").exists() {
-        tokio::task::yield_now().await;
-    }
+    met(|| project.path("begun").exists()).await;
     project.kill_harness().await;
     std::fs::write(project.path("go"), "").unwrap();
-    let begun = std::time::Instant::now();
-    while !project.path("written").exists() {
-        assert!(begun.elapsed() < BOUND * 2, "the command was held up");
-        tokio::task::yield_now().await;
-    }
+    met(|| project.path("written").exists()).await;
     let mut client = project.client().await;
     let view = project.idle(&mut client, conversation).await;
     let result = view
@@ -295,13 +285,11 @@ turns:
 - text: Finished.
 "#;
     let project = Project::scripted(script, ALLOW);
-    project.start();
+    project.start().await;
     // The client is killed right after the message is in.
     let mut send = project.spawn(&["send", "--workspace", "workspace.yaml", "begin"]);
     let mut client = project.client().await;
-    while !project.path("two.txt").exists() {
-        tokio::task::yield_now().await;
-    }
+    met(|| project.path("two.txt").exists()).await;
     send.kill().unwrap();
     send.wait().unwrap();
     project.kill_harness().await;
@@ -309,7 +297,7 @@ turns:
     std::mem::swap(&mut client, &mut after);
     std::fs::write(project.path("go"), "").unwrap();
     let listed = client
-        .conversations(Default::default())
+        .conversations(ConversationsRequest::default())
         .await
         .unwrap()
         .into_inner();
@@ -398,7 +386,7 @@ turns:
         all[0].decided_by
     );
     let audit = client
-        .audit(Default::default())
+        .audit(AuditRequest::default())
         .await
         .unwrap()
         .into_inner()

@@ -70,7 +70,7 @@ pub fn ended(at: Millis, call: &Call, outcome: CallOutcome) -> Statement {
     };
     Statement {
         sql: "UPDATE mooring_audit SET outcome = ?2, ended_at = ?3
-              WHERE id = (SELECT max(id) FROM mooring_audit WHERE call = ?1)",
+              WHERE call = ?1 AND outcome IS NULL",
         binds: vec![Bind::Int(call.task.0), text(word), Bind::Int(at.0)],
     }
 }
