@@ -6,27 +6,24 @@
 //! along. Where namespaces are refused, the first process is init itself.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nix::libc;
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
 use crate::confine::{Confinement, Privileges, Reach, Sockets};
 use crate::error::SandboxError;
+use crate::folders::{
+    canonical, check_project, clear, everything_but, folder, lock, open_folder, prepare_state,
+};
 use crate::guard::Guarded;
 use crate::mounts;
 use crate::options::{CommandEnvironment, DevOptions, Egress, Limits, PodOptions, Unisolated};
 use crate::protocol;
 use crate::supervisor::Surroundings;
 use crate::sys::{self, Forked};
-
-/// How long a dying predecessor may hold the state folder.
-const LOCK_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What holds commands back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -591,115 +588,4 @@ fn variables(environment: &CommandEnvironment, place: &Place) -> Vec<(String, St
         all.insert("TMPDIR".into(), place.temporary.display().to_string());
     }
     all.into_iter().collect()
-}
-
-fn check_project(project: &Path, home: &Path) -> Result<(), SandboxError> {
-    let system = [
-        "/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/run", "/tmp",
-        "/var", "/home",
-    ];
-    let why = if !project.is_dir() {
-        "it is no folder"
-    } else if home.starts_with(project) {
-        "it holds your home; choose a folder below"
-    } else if system.iter().any(|folder| project == Path::new(folder)) {
-        "it belongs to the system; choose a folder below"
-    } else {
-        return Ok(());
-    };
-    Err(SandboxError::Project {
-        path: project.to_owned(),
-        why,
-    })
-}
-
-fn prepare_state(path: &Path) -> Result<PathBuf, SandboxError> {
-    folder(path, 0o700)?;
-    let state = canonical(path)?;
-    folder(&state.join("records"), 0o700)?;
-    folder(&state.join("output"), 0o755)?;
-    Ok(state)
-}
-
-fn lock(state: &Path) -> Result<OwnedFd, SandboxError> {
-    let path = state.join("lock");
-    let fd = rustix::fs::open(
-        &path,
-        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
-        Mode::from_raw_mode(0o600),
-    )
-    .map_err(|e| SandboxError::path(&path, "opening")(e.into()))?;
-    let since = Instant::now();
-    while rustix::fs::flock(fd.as_fd(), FlockOperation::NonBlockingLockExclusive).is_err() {
-        if since.elapsed() > LOCK_PATIENCE {
-            let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(SandboxError::Owned {
-                state: state.to_owned(),
-                holder: holder.trim().to_owned(),
-            });
-        }
-        // The kernel tells nobody when a lock becomes free but a blocked caller,
-        // which could not give up.
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    std::fs::write(&path, std::process::id().to_string())
-        .map_err(SandboxError::path(&path, "writing"))?;
-    Ok(fd)
-}
-
-fn folder(path: &Path, mode: u32) -> Result<(), SandboxError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(path)
-        .map_err(SandboxError::path(path, "making the folder"))
-}
-
-fn clear(path: &Path) -> Result<(), SandboxError> {
-    let failed = |error| SandboxError::path(path, "emptying")(error);
-    for entry in std::fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let gone = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            std::fs::remove_dir_all(entry.path())
-        } else {
-            std::fs::remove_file(entry.path())
-        };
-        // What a command made unremovable stays; it is its own temporary file.
-        let _ = gone;
-    }
-    Ok(())
-}
-
-fn canonical(path: &Path) -> Result<PathBuf, SandboxError> {
-    path.canonicalize()
-        .map_err(SandboxError::path(path, "resolving"))
-}
-
-fn open_folder(path: &Path) -> Result<OwnedFd, SandboxError> {
-    rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|e| SandboxError::path(path, "opening")(e.into()))
-}
-
-/// Every entry of a folder, split further where a private path lies below.
-fn everything_but(folder: &Path, private: &[PathBuf]) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if private.contains(&path) {
-            continue;
-        }
-        if private.iter().any(|hidden| hidden.starts_with(&path)) {
-            all.extend(everything_but(&path, private));
-        } else {
-            all.push(path);
-        }
-    }
-    all
 }

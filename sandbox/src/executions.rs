@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::guard;
 use crate::journal::{Act, FileEnd, Journal, Record, Replayed};
 use crate::protocol::{self, End, Finished, Job, Order, Report, Run};
+use crate::retention::trim;
 use crate::sys;
 
 /// Input that a command has not taken yet, at most.
@@ -678,33 +679,4 @@ pub fn now_ms() -> i64 {
     since.map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     })
-}
-
-fn trim(folder: &OwnedFd, kept: &HashSet<String>, limit: u64) -> io::Result<()> {
-    let mut files = Vec::new();
-    let mut total = 0;
-    for entry in rustix::fs::Dir::read_from(folder)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else {
-            continue;
-        };
-        if name.starts_with('.') {
-            continue;
-        }
-        let stat = rustix::fs::statat(folder, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
-        let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-        total += bytes;
-        if !kept.contains(name) {
-            files.push((stat.st_mtime, PathBuf::from(name), bytes));
-        }
-    }
-    files.sort();
-    for (_, name, bytes) in files {
-        if total <= limit {
-            break;
-        }
-        rustix::fs::unlinkat(folder, &name, rustix::fs::AtFlags::empty())?;
-        total -= bytes;
-    }
-    Ok(())
 }
