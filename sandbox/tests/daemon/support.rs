@@ -219,6 +219,15 @@ impl Sandbox {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
+            // The processes below end with it, but a moment later.
+            let since = Instant::now();
+            while std::os::unix::net::UnixStream::connect(&self.socket).is_ok() {
+                assert!(
+                    since.elapsed() < PATIENCE,
+                    "the daemon outlives its first process"
+                );
+                std::thread::yield_now();
+            }
         }
     }
 
