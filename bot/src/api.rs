@@ -19,7 +19,8 @@ pub struct Api {
 
 /// An answer that is not of the shape that was promised.
 fn read<T: DeserializeOwned>(value: Value) -> Result<T, RestError> {
-    serde_json::from_value(value).map_err(|error| RestError::Unknown(format!("unreadable answer: {error}")))
+    serde_json::from_value(value)
+        .map_err(|error| RestError::Unknown(format!("unreadable answer: {error}")))
 }
 
 /// Notifies nobody; with `users`, those users and no other.
@@ -49,22 +50,28 @@ impl Api {
 
     /// The application: its flags tell which intents are on.
     pub async fn application(&self) -> Result<Value, RestError> {
-        self.get("/applications/@me".into(), "application".into()).await
+        self.get("/applications/@me".into(), "application".into())
+            .await
     }
 
     /// A channel or thread.
     pub async fn channel(&self, channel: Id) -> Result<Channel, RestError> {
-        read(self.get(format!("/channels/{channel}"), format!("channel {channel}")).await?)
+        read(
+            self.get(format!("/channels/{channel}"), format!("channel {channel}"))
+                .await?,
+        )
     }
 
     /// A guild's owner.
     pub async fn guild(&self, guild: Id) -> Result<Value, RestError> {
-        self.get(format!("/guilds/{guild}"), format!("guild {guild}")).await
+        self.get(format!("/guilds/{guild}"), format!("guild {guild}"))
+            .await
     }
 
     /// A guild's roles.
     pub async fn roles(&self, guild: Id) -> Result<Value, RestError> {
-        self.get(format!("/guilds/{guild}/roles"), format!("roles {guild}")).await
+        self.get(format!("/guilds/{guild}/roles"), format!("roles {guild}"))
+            .await
     }
 
     /// A member.
@@ -125,7 +132,9 @@ impl Api {
         file: Option<File>,
     ) -> Result<Message, RestError> {
         let path = format!("/channels/{channel}/messages");
-        let call = Call::new(Method::POST, path, format!("create {channel}")).body(body).file(file);
+        let call = Call::new(Method::POST, path, format!("create {channel}"))
+            .body(body)
+            .file(file);
         read(self.rest.send(call).await?)
     }
 
@@ -146,22 +155,23 @@ impl Api {
     ) -> Result<(), RestError> {
         let emoji: String = emoji.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let path = format!("/channels/{channel}/messages/{message}/reactions/{emoji}/@me");
-        self.rest.send(Call::new(method, path, format!("react {channel}"))).await.map(drop)
+        self.rest
+            .send(Call::new(method, path, format!("react {channel}")))
+            .await
+            .map(drop)
     }
 
     /// Shows that the bot works.
     pub async fn typing(&self, channel: Id) -> Result<(), RestError> {
         let path = format!("/channels/{channel}/typing");
-        self.rest.send(Call::new(Method::POST, path, format!("typing {channel}"))).await.map(drop)
+        self.rest
+            .send(Call::new(Method::POST, path, format!("typing {channel}")))
+            .await
+            .map(drop)
     }
 
     /// Opens a thread on a message; an existing one is success.
-    pub async fn open_thread(
-        &self,
-        channel: Id,
-        message: Id,
-        name: &str,
-    ) -> Result<Id, RestError> {
+    pub async fn open_thread(&self, channel: Id, message: Id, name: &str) -> Result<Id, RestError> {
         let path = format!("/channels/{channel}/messages/{message}/threads");
         let call = Call::new(Method::POST, path, format!("thread {channel}"))
             .body(json!({"name": name, "auto_archive_duration": 10080}))
@@ -176,41 +186,63 @@ impl Api {
 
     /// Opens an archived thread again.
     pub async fn reopen(&self, thread: Id) -> Result<(), RestError> {
-        let call = Call::new(Method::PATCH, format!("/channels/{thread}"), format!("channel {thread}"))
-            .body(json!({"archived": false}));
+        let call = Call::new(
+            Method::PATCH,
+            format!("/channels/{thread}"),
+            format!("channel {thread}"),
+        )
+        .body(json!({"archived": false}));
         self.rest.send(call).await.map(drop)
     }
 
     /// The first answer to an interaction.
-    pub async fn respond(&self, interaction: Id, token: &str, body: Value) -> Result<(), RestError> {
+    pub async fn respond(
+        &self,
+        interaction: Id,
+        token: &str,
+        body: Value,
+    ) -> Result<(), RestError> {
         let path = format!("/interactions/{interaction}/{token}/callback");
-        let call = Call::new(Method::POST, path, String::new()).body(body).unlimited();
+        let call = Call::new(Method::POST, path, String::new())
+            .body(body)
+            .unlimited();
         self.rest.send(call).await.map(drop)
     }
 
     /// What a deferred answer shows in the end.
     pub async fn finish(&self, application: Id, token: &str, body: Value) -> Result<(), RestError> {
         let path = format!("/webhooks/{application}/{token}/messages/@original");
-        let call = Call::new(Method::PATCH, path, String::new()).body(body).unlimited();
+        let call = Call::new(Method::PATCH, path, String::new())
+            .body(body)
+            .unlimited();
         self.rest.send(call).await.map(drop)
     }
 
     /// A further message that only the user sees.
     pub async fn follow(&self, application: Id, token: &str, body: Value) -> Result<(), RestError> {
         let path = format!("/webhooks/{application}/{token}");
-        let call = Call::new(Method::POST, path, String::new()).body(body).unlimited();
+        let call = Call::new(Method::POST, path, String::new())
+            .body(body)
+            .unlimited();
         self.rest.send(call).await.map(drop)
     }
 
     /// The registered commands.
     pub async fn commands(&self, application: Id) -> Result<Value, RestError> {
-        self.get(format!("/applications/{application}/commands"), "commands".into()).await
+        self.get(
+            format!("/applications/{application}/commands"),
+            "commands".into(),
+        )
+        .await
     }
 
     /// Replaces the registered commands.
     pub async fn set_commands(&self, application: Id, list: Value) -> Result<(), RestError> {
         let path = format!("/applications/{application}/commands");
-        self.rest.send(Call::new(Method::PUT, path, "set commands").body(list)).await.map(drop)
+        self.rest
+            .send(Call::new(Method::PUT, path, "set commands").body(list))
+            .await
+            .map(drop)
     }
 
     /// An attachment's content.

@@ -16,11 +16,21 @@ pub struct Args {
     pub workspaces: PathBuf,
 
     /// The bot's token.
-    #[arg(long, env = "DISCORD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(
+        long,
+        env = "DISCORD_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
     pub token: String,
 
     /// Base address of Discord's REST interface, in front of `/api/v10`.
-    #[arg(long, env = "DISCORD_REST", default_value = "https://discord.com", value_name = "URL")]
+    #[arg(
+        long,
+        env = "DISCORD_REST",
+        default_value = "https://discord.com",
+        value_name = "URL"
+    )]
     pub rest: String,
 
     /// Address of the gateway. When absent Discord is asked for it.
@@ -28,10 +38,20 @@ pub struct Args {
     pub gateway: Option<String>,
 
     /// Where `/livez`, `/readyz`, `/metrics` and `/conditions` are served.
-    #[arg(long, env = "MOORING_BOT_HEALTH", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "MOORING_BOT_HEALTH",
+        default_value = "127.0.0.1:0",
+        value_name = "ADDRESS"
+    )]
     pub health: SocketAddr,
 
     /// Seconds between two searches for what the gateway did not bring.
-    #[arg(long, env = "MOORING_BOT_SWEEP", default_value_t = 300, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "MOORING_BOT_SWEEP",
+        default_value_t = 300,
+        value_name = "SECONDS"
+    )]
     pub sweep: u64,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mooring_wire::harness as wire;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::api::{Api, raw_id};
@@ -28,6 +28,8 @@ const EVENTS: usize = 1_024;
 /// Strangers and queued inputs that are remembered.
 const REMEMBERED: usize = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
+/// A sweep that takes longer waits for its harness; the others are ready.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two tries at a workspace that could not be swept.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -65,7 +67,10 @@ pub struct Bot {
     pub members: Members,
     queued: Mutex<HashMap<Id, Queued>>,
     strangers: Mutex<HashMap<Id, Instant>>,
-    sweep_now: Notify,
+    /// How often READY came.
+    readies: watch::Sender<u64>,
+    /// The READY that each workspace's last sweep began after.
+    attempts: Mutex<HashMap<String, u64>>,
 }
 
 /// Runs the bot until an error that is final.
@@ -73,8 +78,11 @@ pub async fn run(args: Args) -> Result<(), BotError> {
     let (directory, rejected) = Directory::read(&args.workspaces)?;
     let health = Arc::new(Health::default());
     for one in rejected {
-        let condition =
-            Condition { ready: false, reason: one.reason.into(), message: one.message };
+        let condition = Condition {
+            ready: false,
+            reason: one.reason.into(),
+            message: one.message,
+        };
         health.condition(&one.name, condition);
     }
     let api = Api::new(Rest::new(&args.rest, &args.token)?);
@@ -83,7 +91,10 @@ pub async fn run(args: Args) -> Result<(), BotError> {
     let application = until_known(&health, || api.application()).await?;
     let id = raw_id(&application).unwrap_or_default();
     let bot = Arc::new(Bot {
-        me: application["bot"]["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or(id),
+        me: application["bot"]["id"]
+            .as_str()
+            .and_then(|id| id.parse().ok())
+            .unwrap_or(id),
         application: id,
         has_message_content: check::has_message_content(&application),
         api: api.clone(),
@@ -95,17 +106,19 @@ pub async fn run(args: Args) -> Result<(), BotError> {
         members: Members::default(),
         queued: Mutex::default(),
         strangers: Mutex::default(),
-        sweep_now: Notify::new(),
+        readies: watch::Sender::new(0),
+        attempts: Mutex::default(),
     });
     if !bot.has_message_content {
         return Err(BotError::Intents);
     }
     for place in bot.directory.all() {
         tokio::spawn(deliver::run(bot.clone(), place.clone()));
+        let every = Duration::from_secs(args.sweep.max(1));
+        tokio::spawn(sweep(bot.clone(), place.clone(), every));
     }
     tokio::spawn(bot.typing.clone().run(api.clone()));
     tokio::spawn(register(api.clone(), id));
-    tokio::spawn(sweep(bot.clone(), Duration::from_secs(args.sweep.max(1))));
     let (sender, mut events) = mpsc::channel(EVENTS);
     let gateway = Gateway::new(api, &args.token, args.gateway, sender, health);
     let gateway = tokio::spawn(gateway.run());
@@ -113,7 +126,9 @@ pub async fn run(args: Args) -> Result<(), BotError> {
     while let Some(event) = events.recv().await {
         bot.take(event);
     }
-    Err(gateway.await.unwrap_or_else(|error| BotError::Argument(format!("the gateway's task: {error}"))))
+    Err(gateway
+        .await
+        .unwrap_or_else(|error| BotError::Argument(format!("the gateway's task: {error}"))))
 }
 
 /// Asks until Discord answers; a refused token is final.
@@ -153,34 +168,33 @@ async fn register(api: Api, application: Id) {
     }
 }
 
-/// Sweeps on every READY and now and then; those that failed sooner.
-async fn sweep(bot: Arc<Bot>, every: Duration) {
-    bot.sweep_now.notified().await;
+/// Sweeps one workspace on every READY and now and then; one that failed sooner.
+/// Each has a task of its own, so that one that is away holds up no other.
+async fn sweep(bot: Arc<Bot>, place: Arc<Place>, every: Duration) {
+    let mut readies = bot.readies.subscribe();
+    if readies.wait_for(|count| *count > 0).await.is_err() {
+        return;
+    }
     loop {
-        let mut places: Vec<_> = bot.directory.all().cloned().collect();
-        let mut first = true;
-        loop {
-            let sweeps = places.iter().map(|place| catchup::sweep(&bot, place));
-            let done = futures::future::join_all(sweeps).await;
-            if first {
-                // One workspace that is away must not hold the others' messages.
-                bot.health.caught_up(true);
-                bot.type_where_runs_are_active().await;
-                first = false;
+        let ready = *readies.borrow_and_update();
+        let mut sweeping = std::pin::pin!(catchup::sweep(&bot, &place));
+        let done = tokio::select! {
+            done = &mut sweeping => done,
+            () = tokio::time::sleep(PATIENCE) => {
+                bot.attempted(&place, ready);
+                sweeping.await
             }
-            places = places.into_iter().zip(done).filter(|(_, done)| !done).map(|(p, _)| p).collect();
-            if places.is_empty() {
-                break;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(AGAIN.min(every)) => {}
-                () = bot.sweep_now.notified() => {
-                    bot.sweep_now.notify_one();
-                    break;
-                }
-            }
+        };
+        bot.attempted(&place, ready);
+        bot.type_where_runs_are_active(&place).await;
+        let pause = if done { every } else { AGAIN.min(every) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = place.look_again.notified() => {}
+            changed = readies.changed() => if changed.is_err() {
+                return;
+            },
         }
-        let _ = tokio::time::timeout(every, bot.sweep_now.notified()).await;
     }
 }
 
@@ -192,7 +206,7 @@ impl Bot {
             "READY" => {
                 tracing::info!("the gateway is ready; catching up");
                 self.health.caught_up(false);
-                self.sweep_now.notify_one();
+                self.readies.send_modify(|count| *count += 1);
             }
             "RESUMED" => tracing::info!("the session goes on"),
             "GUILD_CREATE" => {
@@ -246,7 +260,10 @@ impl Bot {
     }
 
     fn message(self: &Arc<Bot>, data: Value) {
-        let ids = (data["channel_id"].as_str().and_then(|id| id.parse().ok()), raw_id(&data));
+        let ids = (
+            data["channel_id"].as_str().and_then(|id| id.parse().ok()),
+            raw_id(&data),
+        );
         match serde_json::from_value::<Message>(data) {
             Ok(message) => {
                 if message.is_said() {
@@ -262,19 +279,16 @@ impl Bot {
                     }
                     _ => {
                         self.health.count("unreadable_payloads_total", 1);
-                        self.sweep_now.notify_one();
+                        self.directory
+                            .all()
+                            .for_each(|place| place.look_again.notify_one());
                     }
                 }
             }
         }
     }
 
-    fn push(
-        self: &Arc<Bot>,
-        channel: Id,
-        job: impl FnOnce(Box<Message>) -> Job,
-        message: Message,
-    ) {
+    fn push(self: &Arc<Bot>, channel: Id, job: impl FnOnce(Box<Message>) -> Job, message: Message) {
         self.push_if_ours(channel, job(Box::new(message)));
     }
 
@@ -297,7 +311,11 @@ impl Bot {
 
     /// Takes over where a channel or thread is.
     pub fn learn(&self, channel: &Channel) {
-        let home = if channel.is_thread() { channel.parent_id } else { Some(channel.id) };
+        let home = if channel.is_thread() {
+            channel.parent_id
+        } else {
+            Some(channel.id)
+        };
         let ours = home.is_some_and(|home| self.directory.of_channel(home).is_some());
         self.threads.learn(channel, ours);
     }
@@ -324,14 +342,24 @@ impl Bot {
 
     /// Looks at a place's permissions again.
     pub fn recheck(&self, place: &Place) {
-        place.swept_ms.store(0, std::sync::atomic::Ordering::Relaxed);
-        self.sweep_now.notify_one();
+        place.look_again.notify_one();
     }
 
     fn guild_left(&self, guild: Option<Id>) {
-        for place in self.directory.all().filter(|place| Some(place.guild) == guild) {
-            let message = format!("the bot is not in guild {} any more: invite it again", place.guild);
-            let condition = Condition { ready: false, reason: "GuildLeft".into(), message };
+        for place in self
+            .directory
+            .all()
+            .filter(|place| Some(place.guild) == guild)
+        {
+            let message = format!(
+                "the bot is not in guild {} any more: invite it again",
+                place.guild
+            );
+            let condition = Condition {
+                ready: false,
+                reason: "GuildLeft".into(),
+                message,
+            };
             self.health.condition(&place.name, condition);
         }
     }
@@ -342,16 +370,25 @@ impl Bot {
                 "channel {} was deleted; change spec.discord.channelId",
                 place.channel
             );
-            let condition = Condition { ready: false, reason: "ChannelNotFound".into(), message };
+            let condition = Condition {
+                ready: false,
+                reason: "ChannelNotFound".into(),
+                message,
+            };
             self.health.condition(&place.name, condition);
         }
     }
 
     fn thread_gone(self: &Arc<Bot>, data: &Value) {
-        let parent = data["parent_id"].as_str().and_then(|id| id.parse::<Id>().ok());
-        let (Some(thread), Some(place)) =
-            (raw_id(data), parent.and_then(|parent| self.directory.of_channel(parent)).cloned())
-        else {
+        let parent = data["parent_id"]
+            .as_str()
+            .and_then(|id| id.parse::<Id>().ok());
+        let (Some(thread), Some(place)) = (
+            raw_id(data),
+            parent
+                .and_then(|parent| self.directory.of_channel(parent))
+                .cloned(),
+        ) else {
             return;
         };
         self.threads.forget(thread);
@@ -380,12 +417,18 @@ impl Bot {
 
     /// Takes a waiting input off the memory.
     pub fn take_queued(&self, message: Id) -> Option<Queued> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).remove(&message)
+        self.queued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&message)
     }
 
     /// Whether a stranger is told now that they are no member: once a day.
     pub fn tells_stranger(&self, user: Id) -> bool {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut strangers = self
+            .strangers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         strangers.retain(|_, told| told.elapsed() < DAY);
         if strangers.contains_key(&user) || strangers.len() >= REMEMBERED {
             return false;
@@ -394,16 +437,36 @@ impl Bot {
         true
     }
 
+    /// A workspace was swept, or could not be, after that READY. Ready is who has
+    /// tried all: a workspace that is away must not hold the others' messages.
+    fn attempted(&self, place: &Place, ready: u64) {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.insert(place.name.clone(), ready);
+        let newest = *self.readies.borrow();
+        let all = self.directory.all().all(|place| {
+            attempts
+                .get(&place.name)
+                .is_some_and(|ready| *ready == newest)
+        });
+        if all {
+            self.health.caught_up(true);
+        }
+    }
+
     /// After a start it is not known where runs are active.
-    async fn type_where_runs_are_active(&self) {
-        for place in self.directory.all() {
-            let request = wire::ConversationsRequest { limit: 500, before: 0 };
-            let Ok(answer) = place.harness.conversations(request).await else { continue };
-            for conversation in answer.conversations {
-                let active = !matches!(conversation.state.as_str(), "" | "idle" | "waiting");
-                if let Some(thread) = conversation.thread_id.parse().ok().filter(|_| active) {
-                    self.typing.start(&self.api, thread);
-                }
+    async fn type_where_runs_are_active(&self, place: &Place) {
+        let since = Instant::now();
+        let request = wire::ConversationsRequest {
+            limit: 500,
+            before: 0,
+        };
+        let Ok(answer) = place.harness.conversations(request).await else {
+            return;
+        };
+        for conversation in answer.conversations {
+            let active = !matches!(conversation.state.as_str(), "" | "idle" | "waiting");
+            if let Some(thread) = conversation.thread_id.parse().ok().filter(|_| active) {
+                self.typing.start_since(&self.api, thread, since);
             }
         }
     }

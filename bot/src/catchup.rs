@@ -73,10 +73,12 @@ pub async fn sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> bool {
 
 async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
     let began = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    let channel = crate::check::place(bot, place).await.map_err(|error| match error {
-        crate::check::Failed::Condition(condition) => Failed::Condition(condition),
-        crate::check::Failed::Rest(error) => error.into(),
-    })?;
+    let channel = crate::check::place(bot, place)
+        .await
+        .map_err(|error| match error {
+            crate::check::Failed::Condition(condition) => Failed::Condition(condition),
+            crate::check::Failed::Rest(error) => error.into(),
+        })?;
     let forum = channel.kind == FORUM;
     place.forum.store(forum, Ordering::Relaxed);
     let rows = place.harness.threads(wire::ThreadsRequest {}).await?.rows;
@@ -86,7 +88,10 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
         Some(row) => row.cursor.parse().unwrap_or_default(),
         None => {
             // A channel that is new starts at its present end.
-            let end = channel.last_message_id.unwrap_or(place.channel).max(place.channel);
+            let end = channel
+                .last_message_id
+                .unwrap_or(place.channel)
+                .max(place.channel);
             advance(place, place.channel, String::new(), end).await?;
             end
         }
@@ -152,11 +157,20 @@ async fn threads_of(bot: &Bot, place: &Place) -> Result<Vec<Channel>, RestError>
     let since = place.swept_ms.load(Ordering::Relaxed) - SKEW_MS;
     let mut before: Option<String> = None;
     for _ in 0..ARCHIVED_PAGES {
-        let (page, more) = bot.api.archived_threads(place.channel, before.as_deref()).await?;
-        let oldest = page.last().and_then(|thread| thread.thread_metadata.clone());
+        let (page, more) = bot
+            .api
+            .archived_threads(place.channel, before.as_deref())
+            .await?;
+        let oldest = page
+            .last()
+            .and_then(|thread| thread.thread_metadata.clone());
         threads.extend(page);
-        let Some(oldest) = oldest.map(|metadata| metadata.archive_timestamp) else { break };
-        let at = oldest.parse::<jiff::Timestamp>().map_or(i64::MAX, |at| at.as_millisecond());
+        let Some(oldest) = oldest.map(|metadata| metadata.archive_timestamp) else {
+            break;
+        };
+        let at = oldest
+            .parse::<jiff::Timestamp>()
+            .map_or(i64::MAX, |at| at.as_millisecond());
         if !more || at < since {
             break;
         }
@@ -190,7 +204,12 @@ async fn read(
     after: Id,
 ) -> bool {
     let (done, read) = oneshot::channel();
-    let job = Job::Sweep { place: place.clone(), cursor, after, done };
+    let job = Job::Sweep {
+        place: place.clone(),
+        cursor,
+        after,
+        done,
+    };
     bot.lanes.push(bot, channel, job) && read.await.unwrap_or(false)
 }
 
@@ -223,7 +242,9 @@ pub async fn read_after(
                 return false;
             }
         };
-        let Some(last) = page.iter().filter_map(raw_id).max() else { return true };
+        let Some(last) = page.iter().filter_map(raw_id).max() else {
+            return true;
+        };
         let full = page.len() >= 100;
         let mut messages = Vec::new();
         for raw in page {

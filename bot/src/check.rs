@@ -39,7 +39,11 @@ pub enum Failed {
 }
 
 fn condition(reason: &str, message: String) -> Condition {
-    Condition { ready: false, reason: reason.into(), message }
+    Condition {
+        ready: false,
+        reason: reason.into(),
+        message,
+    }
 }
 
 /// Looks at a place, sets its condition, and gives its channel.
@@ -50,7 +54,10 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
             return Err(match error.code() {
                 Some(code::UNKNOWN_CHANNEL) => Failed::Condition(condition(
                     "ChannelNotFound",
-                    format!("there is no channel {}; was it deleted? Change spec.discord.channelId", place.channel),
+                    format!(
+                        "there is no channel {}; was it deleted? Change spec.discord.channelId",
+                        place.channel
+                    ),
                 )),
                 Some(code::NO_ACCESS | code::NO_PERMISSION) => Failed::Condition(condition(
                     "MissingPermission",
@@ -66,18 +73,28 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
     if channel.guild_id.is_some_and(|guild| guild != place.guild) {
         return Err(Failed::Condition(condition(
             "WrongGuild",
-            format!("channel {} is not in guild {}; change spec.discord.guildId", place.channel, place.guild),
+            format!(
+                "channel {} is not in guild {}; change spec.discord.guildId",
+                place.channel, place.guild
+            ),
         )));
     }
     if !matches!(channel.kind, 0 | 5 | FORUM) {
         return Err(Failed::Condition(condition(
             "WrongChannelKind",
-            format!("channel {} is neither a text channel nor a forum", place.channel),
+            format!(
+                "channel {} is neither a text channel nor a forum",
+                place.channel
+            ),
         )));
     }
     let guild = bot.api.guild(place.guild).await.map_err(Failed::Rest)?;
     let roles = bot.api.roles(place.guild).await.map_err(Failed::Rest)?;
-    let member = bot.api.member(place.guild, bot.me).await.map_err(Failed::Rest)?;
+    let member = bot
+        .api
+        .member(place.guild, bot.me)
+        .await
+        .map_err(Failed::Rest)?;
     let owner = guild["owner_id"].as_str() == Some(&bot.me.to_string());
     let has = if owner {
         u64::MAX
@@ -116,7 +133,11 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
     }
     bot.health.condition(
         &place.name,
-        Condition { ready: true, reason: "Connected".into(), message: String::new() },
+        Condition {
+            ready: true,
+            reason: "Connected".into(),
+            message: String::new(),
+        },
     );
     Ok(channel)
 }
@@ -127,7 +148,10 @@ fn permissions(guild: Id, user: Id, has: &[Id], roles: &Value, channel: &Channel
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let mut all = 0;
     for role in roles.as_array().into_iter().flatten() {
-        let id: Id = role["id"].as_str().and_then(|id| id.parse().ok()).unwrap_or_default();
+        let id: Id = role["id"]
+            .as_str()
+            .and_then(|id| id.parse().ok())
+            .unwrap_or_default();
         if id == guild || has.contains(&id) {
             all |= number(role["permissions"].as_str().unwrap_or(""));
         }

@@ -85,11 +85,22 @@ fn essence(list: &Value) -> Vec<Value> {
                         .flatten()
                         .map(|choice| json!([choice["name"], choice["value"]]))
                         .collect();
-                    json!([option["type"], option["name"], option["description"],
-                           flag("required"), flag("autocomplete"), choices])
+                    json!([
+                        option["type"],
+                        option["name"],
+                        option["description"],
+                        flag("required"),
+                        flag("autocomplete"),
+                        choices
+                    ])
                 })
                 .collect();
-            json!([command["name"], command["description"], options, command["contexts"]])
+            json!([
+                command["name"],
+                command["description"],
+                options,
+                command["contexts"]
+            ])
         })
         .collect();
     commands.sort_by_key(|command| command[0].as_str().map(str::to_owned));

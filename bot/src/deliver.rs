@@ -28,6 +28,8 @@ use crate::workspace::Place;
 const AT_ONCE: usize = 64;
 /// A run longer than this ends with a message that notifies.
 const LONG_MS: i64 = 60_000;
+/// Characters of a mention on a line of its own.
+const MENTION: usize = 30;
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// Why a row was not shown.
@@ -74,13 +76,18 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
                     if !lock().insert(key.clone()) {
                         continue; // offered again while it is still being shown
                     }
-                    let Ok(slot) = slots.clone().acquire_owned().await else { return };
+                    let Ok(slot) = slots.clone().acquire_owned().await else {
+                        return;
+                    };
                     let (bot, place) = (bot.clone(), place.clone());
                     let under_way = under_way.clone();
                     tokio::spawn(async move {
                         let outcome = show(&bot, &place, &row).await;
                         acknowledge(&place, &row, outcome).await;
-                        under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                        under_way
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .remove(&key);
                         drop(slot);
                     });
                 }
@@ -92,11 +99,19 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
 }
 
 async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, Unshown>) {
-    let mut ack = wire::AckRequest { key: row.key.clone(), ..wire::AckRequest::default() };
+    let mut ack = wire::AckRequest {
+        key: row.key.clone(),
+        ..wire::AckRequest::default()
+    };
     match outcome {
         Ok(message) => ack.message_id = message.to_string(),
         Err(Unshown::Never(why)) => {
-            tracing::warn!(workspace = place.name, key = row.key, why, "cannot be shown");
+            tracing::warn!(
+                workspace = place.name,
+                key = row.key,
+                why,
+                "cannot be shown"
+            );
             ack.undeliverable = why;
         }
         Err(Unshown::Later(why)) => {
@@ -120,7 +135,12 @@ async fn show(bot: &Bot, place: &Place, row: &wire::OutboxRow) -> Result<Id, Uns
     let never = |error: &dyn std::fmt::Display| Unshown::Never(error.to_string());
     let thread: Id = row.thread_id.parse().map_err(|error| never(&error))?;
     bot.health.count("outbox_rows_total", 1);
-    let item = Item { bot, place, row, thread };
+    let item = Item {
+        bot,
+        place,
+        row,
+        thread,
+    };
     match row.kind.as_str() {
         "anchor" => {
             let anchor: Anchor = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
@@ -179,7 +199,10 @@ impl Item<'_> {
             notify: vec![],
             file: None,
             key: format!("{}{part}", self.row.key),
-            sent_since_ms: u64::try_from(self.row.first_offered_ms).ok().filter(|ms| *ms > 0),
+            sent_since_ms: u64::try_from(self.row.first_offered_ms)
+                .ok()
+                .filter(|ms| *ms > 0),
+            not: vec![],
         }
     }
 
@@ -204,26 +227,45 @@ impl Item<'_> {
         self.row.target_message_id.parse().ok()
     }
 
-    async fn edit(&self, message: Id, text: &str, components: Option<Value>) -> Result<(), RestError> {
+    async fn edit(
+        &self,
+        message: Id,
+        text: &str,
+        components: Option<Value>,
+    ) -> Result<(), RestError> {
         let mut body = json!({"content": text, "allowed_mentions": mentions(&[])});
         if let Some(components) = components {
             body["components"] = components;
         }
         for last in [false, true] {
-            let shown = self.bot.api.edit(self.thread, message, body.clone()).await?;
+            let shown = self
+                .bot
+                .api
+                .edit(self.thread, message, body.clone())
+                .await?;
             // What is visible is what was stored, or it is not done.
             if shown.content.trim() == text.trim() {
                 return Ok(());
             }
-            tracing::warn!(key = self.row.key, last, "Discord shows another text than was sent");
+            tracing::warn!(
+                key = self.row.key,
+                last,
+                "Discord shows another text than was sent"
+            );
         }
-        Err(RestError::Unknown("Discord shows another text than was sent".into()))
+        Err(RestError::Unknown(
+            "Discord shows another text than was sent".into(),
+        ))
     }
 
     async fn anchor(&self, anchor: &Anchor) -> Result<Id, Unshown> {
         let mut outgoing = self.outgoing("", render::state_line(anchor));
-        outgoing.reply_to =
-            self.row.reply_to_message_id.parse().ok().and_then(|message| self.in_thread(message));
+        outgoing.reply_to = self
+            .row
+            .reply_to_message_id
+            .parse()
+            .ok()
+            .and_then(|message| self.in_thread(message));
         let shown = self.send(outgoing).await?;
         self.bot.typing.start(&self.bot.api, self.thread);
         Ok(shown)
@@ -231,7 +273,9 @@ impl Item<'_> {
 
     /// An edit in between is dropped where the anchor takes none.
     async fn progress(&self, anchor: &Anchor) -> Result<Id, Unshown> {
-        let target = self.target().ok_or_else(|| Unshown::Never("there is no anchor".into()))?;
+        let target = self
+            .target()
+            .ok_or_else(|| Unshown::Never("there is no anchor".into()))?;
         if anchor.state == "waiting" {
             self.bot.typing.stop(self.thread);
         } else {
@@ -239,9 +283,11 @@ impl Item<'_> {
         }
         match self.edit(target, &render::state_line(anchor), None).await {
             Ok(()) => Ok(target),
-            Err(error @ RestError::Refused { status: 400..=429, .. }) => {
-                Err(Unshown::Never(error.to_string()))
-            }
+            Err(
+                error @ RestError::Refused {
+                    status: 400..=429, ..
+                },
+            ) => Err(Unshown::Never(error.to_string())),
             Err(error) => Err(error.into()),
         }
     }
@@ -256,16 +302,25 @@ impl Item<'_> {
         };
         let long = anchor.ended_ms - anchor.started_ms > LONG_MS;
         let own_message = self.place.answer == Answer::Post && anchor.state == "answered";
-        let reserved = if own_message { 0 } else { footer.chars().count() + 1 };
+        // The first part has room for the state line, or for a mention.
+        let reserved = (footer.chars().count() + 1).max(MENTION);
         let split = split(&text, reserved);
         let mut parts = split.parts;
         if parts.is_empty() {
             parts.push("(The answer has no text.)".into());
         }
-        let first = if own_message { footer } else { format!("{}\n{footer}", parts[0]) };
+        let first = if own_message {
+            footer
+        } else {
+            format!("{}\n{footer}", parts[0])
+        };
         let edited = match self.target() {
             Some(target) => self.edit(target, &first, None).await.map(|()| target),
-            None => Err(RestError::Refused { status: 404, code: 0, message: "no anchor".into() }),
+            None => Err(RestError::Refused {
+                status: 404,
+                code: 0,
+                message: "no anchor".into(),
+            }),
         };
         let rest = match &edited {
             Ok(_) => usize::from(!own_message),
@@ -279,10 +334,14 @@ impl Item<'_> {
         let asked = if rest <= last || long || edited.is_err() {
             self.asked().await
         } else {
-            Asked { reply_to: None, author: None }
+            Asked {
+                reply_to: None,
+                author: None,
+            }
         };
         let mut shown = edited.as_ref().ok().copied();
         let mut notified = false;
+        let mut sent_before: Vec<Id> = shown.into_iter().collect();
         for (n, part) in parts.into_iter().enumerate().skip(rest) {
             let mut outgoing = self.outgoing(&format!("#{n}"), part);
             outgoing.reply_to = asked.reply_to;
@@ -291,17 +350,36 @@ impl Item<'_> {
             if !notified && (long || edited.is_err() || own_message) {
                 outgoing.notify = asked.author.into_iter().collect();
                 notified = true;
+                if n == 0
+                    && asked.reply_to.is_none()
+                    && let Some(author) = asked.author
+                {
+                    outgoing.text.push_str(&format!("\n-# <@{author}>"));
+                }
             }
-            if n == last && let Some(answer) = &split.file {
-                outgoing.file =
-                    Some(File { name: "answer.md".into(), data: answer.clone().into() });
+            outgoing.not = sent_before.clone();
+            if n == last
+                && let Some(answer) = &split.file
+            {
+                outgoing.file = Some(File {
+                    name: "answer.md".into(),
+                    data: answer.clone().into(),
+                });
             }
             let sent = self.send(outgoing).await?;
+            sent_before.push(sent);
             shown.get_or_insert(sent);
         }
-        if long && !notified && let Some(author) = asked.author {
+        if long
+            && !notified
+            && let Some(author) = asked.author
+        {
             let time = render::duration(anchor.ended_ms - anchor.started_ms);
-            let word = if anchor.state == "answered" { "The answer is above" } else { "This ended" };
+            let word = if anchor.state == "answered" {
+                "The answer is above"
+            } else {
+                "This ended"
+            };
             let mut outgoing =
                 self.outgoing("#notify", format!("-# <@{author}> {word}, after {time}."));
             outgoing.reply_to = asked.reply_to;
@@ -319,15 +397,31 @@ impl Item<'_> {
         };
         let replied = anchor.and_then(|anchor| {
             let message = anchor.message_reference?.message_id?;
-            Some((message, anchor.referenced_message.map(|message| message.author.id)))
+            Some((
+                message,
+                anchor.referenced_message.map(|message| message.author.id),
+            ))
         });
         match replied {
-            Some((message, author)) => Asked { reply_to: Some(message), author },
+            Some((message, author)) => Asked {
+                reply_to: Some(message),
+                author,
+            },
             // The first run of a thread answers the message that opened it.
             None => {
-                let first = self.bot.api.message(self.place.channel, self.thread).await.ok();
-                let author = first.filter(|first| !first.author.bot).map(|first| first.author.id);
-                Asked { reply_to: None, author }
+                let first = self
+                    .bot
+                    .api
+                    .message(self.place.channel, self.thread)
+                    .await
+                    .ok();
+                let author = first
+                    .filter(|first| !first.author.bot)
+                    .map(|first| first.author.id);
+                Asked {
+                    reply_to: None,
+                    author,
+                }
             }
         }
     }
@@ -341,7 +435,9 @@ impl Item<'_> {
     }
 
     async fn settle(&self, card: &Card) -> Result<Id, Unshown> {
-        let target = self.target().ok_or_else(|| Unshown::Never("there is no card".into()))?;
+        let target = self
+            .target()
+            .ok_or_else(|| Unshown::Never("there is no card".into()))?;
         let (text, buttons) = render::card(card);
         let edited = match self.edit(target, &text, Some(buttons.clone())).await {
             Err(error) if error.code() == Some(code::ARCHIVED) => {
@@ -352,9 +448,11 @@ impl Item<'_> {
         };
         match edited {
             Ok(()) => Ok(target),
-            Err(error @ RestError::Refused { status: 400 | 404, .. }) => {
-                Err(Unshown::Never(error.to_string()))
-            }
+            Err(
+                error @ RestError::Refused {
+                    status: 400 | 404, ..
+                },
+            ) => Err(Unshown::Never(error.to_string())),
             Err(error) if error.code() == Some(code::OLD_EDITS) => {
                 // An old card that cannot be edited: its buttons are answered, and
                 // what was decided is said.
@@ -376,8 +474,13 @@ impl Item<'_> {
                 .parse()
                 .ok()
                 .and_then(|message| self.in_thread(message));
-            if n == last && let Some(text) = &split.file {
-                outgoing.file = Some(File { name: "note.md".into(), data: text.clone().into() });
+            if n == last
+                && let Some(text) = &split.file
+            {
+                outgoing.file = Some(File {
+                    name: "note.md".into(),
+                    data: text.clone().into(),
+                });
             }
             shown = Some(self.send(outgoing).await?);
         }

@@ -4,7 +4,9 @@
 #[derive(Debug, thiserror::Error)]
 pub enum BotError {
     /// The token is refused.
-    #[error("Discord refuses the token: copy it anew from the application's Bot page into DISCORD_TOKEN")]
+    #[error(
+        "Discord refuses the token: copy it anew from the application's Bot page into DISCORD_TOKEN"
+    )]
     Token,
     /// An intent that is switched off for the application.
     #[error(

@@ -92,7 +92,9 @@ impl Harness {
                 .connect_timeout(Duration::from_secs(5))
                 .connect_lazy()
         } else {
-            return Err(format!("`{address}` is neither unix:/path nor http://host:port"));
+            return Err(format!(
+                "`{address}` is neither unix:/path nor http://host:port"
+            ));
         };
         let client = HarnessClient::new(channel)
             .max_decoding_message_size(MESSAGE)

@@ -111,18 +111,29 @@ impl Health {
 
     /// Adds to a counter.
     pub fn count(&self, name: &'static str, more: u64) {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() +=
-            more;
+        *self
+            .counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(name)
+            .or_default() += more;
     }
 
     /// Sets the condition of a workspace, and logs it when it is another.
     pub fn condition(&self, workspace: &str, condition: Condition) {
-        let mut conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut conditions = self
+            .conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let before = conditions.insert(workspace.to_owned(), condition.clone());
         if before.as_ref() == Some(&condition) {
             return;
         }
-        let Condition { ready, reason, message } = condition;
+        let Condition {
+            ready,
+            reason,
+            message,
+        } = condition;
         if ready {
             tracing::info!(workspace, reason, message, "DiscordReady");
         } else {
@@ -170,7 +181,11 @@ impl Health {
 type Shared = (Arc<Health>, Api);
 
 fn status(good: bool) -> impl IntoResponse {
-    if good { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "no\n") }
+    if good {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "no\n")
+    }
 }
 
 /// Serves the probes; the address that was taken.
@@ -179,18 +194,37 @@ pub async fn serve(
     health: Arc<Health>,
     api: Api,
 ) -> Result<SocketAddr, BotError> {
-    let listen =
-        |source| BotError::Listen { address: address.to_string(), source };
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(listen)?;
+    let listen = |source| BotError::Listen {
+        address: address.to_string(),
+        source,
+    };
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(listen)?;
     let taken = listener.local_addr().map_err(listen)?;
     let router = Router::new()
-        .route("/livez", get(|State((health, _)): State<Shared>| async move { status(health.is_live()) }))
-        .route("/readyz", get(|State((health, _)): State<Shared>| async move { status(health.is_ready()) }))
-        .route("/metrics", get(|State((health, api)): State<Shared>| async move { health.metrics(&api) }))
+        .route(
+            "/livez",
+            get(|State((health, _)): State<Shared>| async move { status(health.is_live()) }),
+        )
+        .route(
+            "/readyz",
+            get(|State((health, _)): State<Shared>| async move { status(health.is_ready()) }),
+        )
+        .route(
+            "/metrics",
+            get(|State((health, api)): State<Shared>| async move { health.metrics(&api) }),
+        )
         .route(
             "/conditions",
             get(|State((health, _)): State<Shared>| async move {
-                Json(health.conditions.lock().unwrap_or_else(PoisonError::into_inner).clone())
+                Json(
+                    health
+                        .conditions
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .clone(),
+                )
             }),
         )
         .with_state((health, api));

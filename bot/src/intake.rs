@@ -10,6 +10,7 @@ use std::time::Duration;
 use mooring_crds::{RespondTo, WhenBusy};
 use mooring_wire::harness as wire;
 use reqwest::Method;
+use tokio::time::Instant;
 
 use crate::attachment;
 use crate::bot::{Bot, Queued};
@@ -43,7 +44,9 @@ const UNREADABLE: &str = "⚠️";
 
 /// Whether the last message may be followed by a further piece.
 pub fn may_go_on(group: &[Message]) -> bool {
-    group.last().is_some_and(|last| last.is_said() && last.content.chars().count() >= PIECE)
+    group
+        .last()
+        .is_some_and(|last| last.is_said() && last.content.chars().count() >= PIECE)
 }
 
 /// Whether `next` is a further piece of the group.
@@ -69,7 +72,13 @@ pub enum Route {
 }
 
 /// Decides what a message is.
-pub fn route(message: &Message, me: Id, respond_to: RespondTo, in_thread: bool, talks: bool) -> Route {
+pub fn route(
+    message: &Message,
+    me: Id,
+    respond_to: RespondTo,
+    in_thread: bool,
+    talks: bool,
+) -> Route {
     if !message.is_said() {
         return Route::Ignore;
     }
@@ -90,7 +99,9 @@ pub async fn live(bot: &Arc<Bot>, channel: Id, group: Vec<Message>) {
 
 /// A message whose payload could not be read: it is asked for.
 pub async fn unread(bot: &Arc<Bot>, channel: Id, message: Id) {
-    let Some(place) = bot.place_of(channel).await else { return };
+    let Some(place) = bot.place_of(channel).await else {
+        return;
+    };
     if let Some(message) = read_again(bot, channel, message).await {
         take(bot, &place, channel, vec![message]).await;
     }
@@ -107,7 +118,10 @@ pub async fn read_again(bot: &Bot, channel: Id, message: Id) -> Option<Message> 
         Err(error) => {
             tracing::error!(%channel, %message, %error, "a message cannot be read");
             bot.health.count("unreadable_messages_total", 1);
-            let _ = bot.api.react(channel, message, UNREADABLE, Method::PUT).await;
+            let _ = bot
+                .api
+                .react(channel, message, UNREADABLE, Method::PUT)
+                .await;
             None
         }
     }
@@ -125,7 +139,9 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         Route::Input => channel,
         Route::Open => first.id,
     };
-    let Some(roles) = roles(bot, place, first).await else { return };
+    let Some(roles) = roles(bot, place, first).await else {
+        return;
+    };
     let mut text = String::new();
     let mut left_out = Vec::new();
     let mut parts = Vec::new();
@@ -145,7 +161,12 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         left_out.extend(fetched.left_out);
     }
     if !text.is_empty() {
-        parts.insert(0, wire::Part { part: Some(wire::part::Part::Text(text.clone())) });
+        parts.insert(
+            0,
+            wire::Part {
+                part: Some(wire::part::Part::Text(text.clone())),
+            },
+        );
     }
     if parts.is_empty() && left_out.is_empty() {
         return; // a sticker, or a bare mention
@@ -180,7 +201,10 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
             thread_id: thread.to_string(),
             channel_id: place.channel.to_string(),
             message_id: first.id.to_string(),
-            also_message_ids: group[1..].iter().map(|message| message.id.to_string()).collect(),
+            also_message_ids: group[1..]
+                .iter()
+                .map(|message| message.id.to_string())
+                .collect(),
             previous_message_id: previous,
             name: one_line(&text, NAME),
         }),
@@ -190,8 +214,25 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         author: Some(author.clone()),
         ..wire::SubmitRequest::default()
     };
+    let since = Instant::now();
     let response = submit(bot, place, channel, first.id, request).await;
-    admitted(bot, place, channel, thread, first, author, response).await;
+    let input = Submitted {
+        channel,
+        thread,
+        message: first,
+        author,
+        since,
+    };
+    admitted(bot, place, input, response).await;
+}
+
+/// An input and where it was said.
+struct Submitted<'a> {
+    channel: Id,
+    thread: Id,
+    message: &'a Message,
+    author: wire::Author,
+    since: Instant,
 }
 
 fn when_busy(setting: WhenBusy) -> wire::WhenBusy {
@@ -217,14 +258,21 @@ pub async fn submit(
             Err(HarnessError::Away(why)) => {
                 tracing::warn!(workspace = place.name, %message, why, "the message waits for its harness");
                 if !marked {
-                    marked = bot.api.react(channel, message, WAKING, Method::PUT).await.is_ok();
+                    marked = bot
+                        .api
+                        .react(channel, message, WAKING, Method::PUT)
+                        .await
+                        .is_ok();
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             answer => {
                 if marked {
-                    let _ = bot.api.react(channel, message, WAKING, Method::DELETE).await;
+                    let _ = bot
+                        .api
+                        .react(channel, message, WAKING, Method::DELETE)
+                        .await;
                 }
                 return answer;
             }
@@ -235,12 +283,16 @@ pub async fn submit(
 async fn admitted(
     bot: &Arc<Bot>,
     place: &Arc<Place>,
-    channel: Id,
-    thread: Id,
-    message: &Message,
-    author: wire::Author,
+    input: Submitted<'_>,
     response: Result<wire::SubmitResponse, HarnessError>,
 ) {
+    let Submitted {
+        channel,
+        thread,
+        message,
+        author,
+        since,
+    } = input;
     match response {
         Ok(done) => {
             bot.threads.talks(thread, place.channel, done.conversation);
@@ -250,16 +302,23 @@ async fn admitted(
             let busy = bot.typing.is_on(thread);
             bot.health.count("inputs_total", 1);
             if done.state == "queued" || done.state == "placed" {
-                bot.typing.start(&bot.api, thread);
+                bot.typing.start_since(&bot.api, thread, since);
             }
             if done.state == "queued" {
-                bot.queued(message.id, Queued {
-                    submission: done.submission,
-                    conversation: done.conversation,
-                    author,
-                });
+                bot.queued(
+                    message.id,
+                    Queued {
+                        submission: done.submission,
+                        conversation: done.conversation,
+                        author,
+                    },
+                );
                 if busy {
-                    let sign = if place.when_busy == WhenBusy::Steer { STEERS } else { QUEUED };
+                    let sign = if place.when_busy == WhenBusy::Steer {
+                        STEERS
+                    } else {
+                        QUEUED
+                    };
                     let _ = bot.api.react(channel, message.id, sign, Method::PUT).await;
                 }
             }
@@ -267,7 +326,10 @@ async fn admitted(
         Err(error) if error.is_forbidden() => {
             // Told once a day, so that a stranger cannot make the bot talk.
             if bot.tells_stranger(message.author.id) {
-                let _ = bot.api.react(channel, message.id, NO_MEMBER, Method::PUT).await;
+                let _ = bot
+                    .api
+                    .react(channel, message.id, NO_MEMBER, Method::PUT)
+                    .await;
             }
         }
         Err(HarnessError::Refused { code, .. }) if code == "busy" => {
@@ -275,7 +337,10 @@ async fn admitted(
         }
         Err(error) => {
             tracing::error!(workspace = place.name, message = %message.id, %error, "refused by the harness");
-            let text = format!("-# This could not be taken: {}", one_line(&error.to_string(), 500));
+            let text = format!(
+                "-# This could not be taken: {}",
+                one_line(&error.to_string(), 500)
+            );
             say(bot, thread, message, "refused", text).await;
         }
     }
@@ -305,7 +370,10 @@ async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> bool {
 }
 
 async fn say_left_out(bot: &Bot, thread: Id, message: &Message, left_out: &[String]) {
-    let list: String = left_out.iter().map(|line| format!("\n-# • {line}")).collect();
+    let list: String = left_out
+        .iter()
+        .map(|line| format!("\n-# • {line}"))
+        .collect();
     let text = crate::render::cut(&format!("-# Not taken:{list}"), crate::split::LIMIT);
     say(bot, thread, message, "attachments", text).await;
 }
@@ -322,6 +390,7 @@ async fn say(bot: &Bot, thread: Id, message: &Message, about: &str, text: String
         key: format!("{about}-{}", message.id),
         // The same message may come here again by a sweep.
         sent_since_ms: Some(message.id.made_ms()),
+        not: vec![],
     };
     if let Err(error) = send_once(&bot.api, bot.me, outgoing).await {
         tracing::warn!(%thread, %error, "could not be said");
@@ -336,7 +405,11 @@ async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
     // History has no member.
     let mut pause = Duration::from_millis(250);
     loop {
-        match bot.members.roles(&bot.api, place.guild, message.author.id).await {
+        match bot
+            .members
+            .roles(&bot.api, place.guild, message.author.id)
+            .await
+        {
             Ok(roles) => return roles,
             Err(error) => {
                 tracing::warn!(workspace = place.name, %error, "the author's roles are not known yet");
@@ -349,34 +422,62 @@ async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
 
 /// A message's text was changed: a queued input is changed with it.
 pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
-    let Some(place) = bot.place_of(channel).await else { return };
-    let Some(edited) = message.edited_timestamp.clone() else { return };
-    let thread = if channel == place.channel { message.id } else { channel };
-    let Some(conversation) = bot.threads.conversation(thread) else { return };
+    let Some(place) = bot.place_of(channel).await else {
+        return;
+    };
+    let Some(edited) = message.edited_timestamp.clone() else {
+        return;
+    };
+    let thread = if channel == place.channel {
+        message.id
+    } else {
+        channel
+    };
+    let Some(conversation) = bot.threads.conversation(thread) else {
+        return;
+    };
     let own = message.id.to_string();
     let request_id = format!("{own}@{edited}");
-    let request = wire::ViewRequest { conversation, entries: 1, ..wire::ViewRequest::default() };
-    let Ok(view) = place.harness.view(request).await else { return };
+    let request = wire::ViewRequest {
+        conversation,
+        entries: 1,
+        ..wire::ViewRequest::default()
+    };
+    let Ok(view) = place.harness.view(request).await else {
+        return;
+    };
     let Some(queued) = view.inbox.iter().find(|submission| {
         submission.state == "queued"
-            && (submission.request_id == own || submission.request_id.starts_with(&format!("{own}@")))
+            && (submission.request_id == own
+                || submission.request_id.starts_with(&format!("{own}@")))
     }) else {
         return;
     };
     if queued.request_id == request_id {
         return; // the same edit once more: a link got its preview
     }
-    let Some(roles) = roles(bot, &place, &message).await else { return };
+    let Some(roles) = roles(bot, &place, &message).await else {
+        return;
+    };
     let author = wire::Author {
         discord_user_id: message.author.id.to_string(),
         discord_role_ids: roles.iter().map(Id::to_string).collect(),
         display_name: message.author.shown().to_owned(),
     };
-    let withdraw =
-        wire::WithdrawRequest { submission: queued.id, author: Some(author.clone()) };
+    let withdraw = wire::WithdrawRequest {
+        submission: queued.id,
+        author: Some(author.clone()),
+    };
     match place.harness.withdraw(withdraw).await {
         // Placed meanwhile: the run has it as it was.
-        Ok(answer) if answer.submission.as_ref().is_none_or(|s| s.state == "placed") => return,
+        Ok(answer)
+            if answer
+                .submission
+                .as_ref()
+                .is_none_or(|s| s.state == "placed") =>
+        {
+            return;
+        }
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(message = %message.id, %error, "an edited input could not be withdrawn");
@@ -392,21 +493,37 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
             ..wire::Thread::default()
         }),
         request_id,
-        content: vec![wire::Part { part: Some(wire::part::Part::Text(text)) }],
+        content: vec![wire::Part {
+            part: Some(wire::part::Part::Text(text)),
+        }],
         when_busy: when_busy(place.when_busy).into(),
         author: Some(author.clone()),
         ..wire::SubmitRequest::default()
     };
+    let since = Instant::now();
     let response = submit(bot, &place, channel, message.id, request).await;
-    admitted(bot, &place, channel, thread, &message, author, response).await;
+    let input = Submitted {
+        channel,
+        thread,
+        message: &message,
+        author,
+        since,
+    };
+    admitted(bot, &place, input, response).await;
 }
 
 /// A message was deleted: its queued input is withdrawn.
 pub async fn deleted(bot: &Arc<Bot>, channel: Id, message: Id) {
-    let Some(place) = bot.place_of(channel).await else { return };
-    let Some(queued) = bot.take_queued(message) else { return };
-    let request =
-        wire::WithdrawRequest { submission: queued.submission, author: Some(queued.author) };
+    let Some(place) = bot.place_of(channel).await else {
+        return;
+    };
+    let Some(queued) = bot.take_queued(message) else {
+        return;
+    };
+    let request = wire::WithdrawRequest {
+        submission: queued.submission,
+        author: Some(queued.author),
+    };
     if let Err(error) = place.harness.withdraw(request).await {
         tracing::warn!(%message, %error, "a deleted input could not be withdrawn");
     }
@@ -442,7 +559,10 @@ mod tests {
             ("hello", All, true, false, Route::Input),
         ] {
             let got = route(&said(5, 1, content), ME, respond_to, in_thread, talks);
-            assert_eq!(got, expected, "{content} {respond_to:?} {in_thread} {talks}");
+            assert_eq!(
+                got, expected,
+                "{content} {respond_to:?} {in_thread} {talks}"
+            );
         }
     }
 
@@ -455,12 +575,18 @@ mod tests {
         let mut system = said(5, 1, "<@99> hi");
         system.kind = 21;
         for message in [bot, webhook, system] {
-            assert_eq!(route(&message, ME, RespondTo::All, true, true), Route::Ignore);
+            assert_eq!(
+                route(&message, ME, RespondTo::All, true, true),
+                Route::Ignore
+            );
         }
         // A reply pings its author without naming them in the text.
         let mut reply = said(5, 1, "thanks");
         reply.kind = 19;
-        assert_eq!(route(&reply, ME, RespondTo::Mentions, false, false), Route::Ignore);
+        assert_eq!(
+            route(&reply, ME, RespondTo::Mentions, false, false),
+            Route::Ignore
+        );
     }
 
     #[test]
@@ -474,8 +600,16 @@ mod tests {
             (said(at(10_100), 2, "rest"), false),
             (said(at(9_000), 1, "rest"), false),
         ] {
-            assert_eq!(joins(std::slice::from_ref(&first), &next), expected, "{}", next.id);
+            assert_eq!(
+                joins(std::slice::from_ref(&first), &next),
+                expected,
+                "{}",
+                next.id
+            );
         }
-        assert!(!joins(&[said(at(10_000), 1, "short")], &said(at(10_100), 1, "rest")));
+        assert!(!joins(
+            &[said(at(10_000), 1, "short")],
+            &said(at(10_100), 1, "rest")
+        ));
     }
 }

@@ -34,7 +34,10 @@ pub async fn handle(bot: Arc<Bot>, interaction: Interaction) {
         Ok(()) => {}
         // Too late, or answered by another: nothing that the user could act on.
         Err(error)
-            if matches!(error.code(), Some(code::UNKNOWN_INTERACTION | code::ACKNOWLEDGED)) =>
+            if matches!(
+                error.code(),
+                Some(code::UNKNOWN_INTERACTION | code::ACKNOWLEDGED)
+            ) =>
         {
             bot.health.count("interactions_late_total", 1);
             tracing::info!(interaction = %interaction.id, %error, "answered too late");
@@ -83,21 +86,33 @@ fn told(error: &HarnessError) -> String {
 }
 
 async fn click(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestError> {
-    bot.api.respond(interaction.id, &interaction.token, json!({"type": 6})).await?;
+    bot.api
+        .respond(interaction.id, &interaction.token, json!({"type": 6}))
+        .await?;
     let custom_id = interaction.custom_id();
     // The longer prefix first: one begins with the other.
-    let (approve, scope, id) = if let Some(id) = custom_id.strip_prefix(render::APPROVE_CONVERSATION)
-    {
-        (true, wire::Scope::Conversation, id)
-    } else if let Some(id) = custom_id.strip_prefix(render::APPROVE) {
-        (true, wire::Scope::Once, id)
-    } else if let Some(id) = custom_id.strip_prefix(render::DENY) {
-        (false, wire::Scope::Once, id)
-    } else {
-        return follow(bot, interaction, "This button is of an older version and does nothing.").await;
-    };
+    let (approve, scope, id) =
+        if let Some(id) = custom_id.strip_prefix(render::APPROVE_CONVERSATION) {
+            (true, wire::Scope::Conversation, id)
+        } else if let Some(id) = custom_id.strip_prefix(render::APPROVE) {
+            (true, wire::Scope::Once, id)
+        } else if let Some(id) = custom_id.strip_prefix(render::DENY) {
+            (false, wire::Scope::Once, id)
+        } else {
+            return follow(
+                bot,
+                interaction,
+                "This button is of an older version and does nothing.",
+            )
+            .await;
+        };
     let Some(place) = place_of(bot, interaction).await else {
-        return follow(bot, interaction, "This channel belongs to no workspace any more.").await;
+        return follow(
+            bot,
+            interaction,
+            "This channel belongs to no workspace any more.",
+        )
+        .await;
     };
     let decided = decide(&place, interaction, id, approve, scope, String::new()).await;
     if let Err(error) = &decided
@@ -154,14 +169,20 @@ async fn decide(
 }
 
 async fn follow(bot: &Bot, interaction: &Interaction, text: &str) -> Result<(), RestError> {
-    bot.api.follow(bot.application, &interaction.token, shown(text)).await
+    bot.api
+        .follow(bot.application, &interaction.token, shown(text))
+        .await
 }
 
 async fn command(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestError> {
     let deferred = json!({"type": 5, "data": {"flags": EPHEMERAL}});
-    bot.api.respond(interaction.id, &interaction.token, deferred).await?;
+    bot.api
+        .respond(interaction.id, &interaction.token, deferred)
+        .await?;
     let text = run_command(bot, interaction).await;
-    bot.api.finish(bot.application, &interaction.token, shown(&text)).await
+    bot.api
+        .finish(bot.application, &interaction.token, shown(&text))
+        .await
 }
 
 async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
@@ -169,7 +190,8 @@ async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
         return help();
     }
     let Some(place) = place_of(bot, interaction).await else {
-        return "This channel belongs to no workspace. Use it in a workspace's channel or thread.".into();
+        return "This channel belongs to no workspace. Use it in a workspace's channel or thread."
+            .into();
     };
     let result = match interaction.command() {
         "new" => return start(bot, &place, interaction).await,
@@ -186,7 +208,9 @@ async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
             };
             let id = interaction.option("id").unwrap_or_default();
             let reason = interaction.option("reason").unwrap_or_default();
-            Ok(decision_text(decide(&place, interaction, id.trim(), approve, scope, reason).await))
+            Ok(decision_text(
+                decide(&place, interaction, id.trim(), approve, scope, reason).await,
+            ))
         }
         other => Ok(format!("There is no command `{}`.", one_line(other, 40))),
     };
@@ -217,8 +241,14 @@ async fn view(
     place: &Place,
     interaction: &Interaction,
 ) -> Result<Option<wire::ConversationView>, HarnessError> {
-    let Some(conversation) = conversation(bot, interaction) else { return Ok(None) };
-    let request = wire::ViewRequest { conversation, entries: 1, ..wire::ViewRequest::default() };
+    let Some(conversation) = conversation(bot, interaction) else {
+        return Ok(None);
+    };
+    let request = wire::ViewRequest {
+        conversation,
+        entries: 1,
+        ..wire::ViewRequest::default()
+    };
     place.harness.view(request).await.map(Some)
 }
 
@@ -230,7 +260,11 @@ async fn status(
     let harness = place.harness.status(wire::StatusRequest {}).await?;
     let mut text = format!("Workspace **{}**", place.name);
     if let Some(sandbox) = &harness.sandbox {
-        let state = if sandbox.reachable { &sandbox.grade } else { "not reachable" };
+        let state = if sandbox.reachable {
+            &sandbox.grade
+        } else {
+            "not reachable"
+        };
         let _ = write!(text, " · sandbox {state}");
     }
     let _ = write!(
@@ -240,18 +274,36 @@ async fn status(
     );
     if let Some(view) = view(bot, place, interaction).await? {
         let run = view.run.unwrap_or_default();
-        let state = if run.state.is_empty() { "idle" } else { &run.state };
+        let state = if run.state.is_empty() {
+            "idle"
+        } else {
+            &run.state
+        };
         let _ = write!(text, "\nConversation {}: **{state}**", view.conversation);
-        let model = if run.model.is_empty() { &view.model } else { &run.model };
+        let model = if run.model.is_empty() {
+            &view.model
+        } else {
+            &run.model
+        };
         let _ = write!(text, " · model {model} · {} in the queue", view.inbox.len());
         if run.turns > 0 {
-            let _ = write!(text, " · {} turns, {} tool calls", run.turns, run.tool_calls);
+            let _ = write!(
+                text,
+                " · {} turns, {} tool calls",
+                run.turns, run.tool_calls
+            );
         }
         if !run.note.is_empty() {
             let _ = write!(text, "\n{}", one_line(&run.note, 300));
         }
         for call in view.calls.iter().filter(|call| call.ended_ms == 0).take(5) {
-            let _ = write!(text, "\n• {} `{}` ({})", call.tool, code_line(&call.summary), call.state);
+            let _ = write!(
+                text,
+                "\n• {} `{}` ({})",
+                call.tool,
+                code_line(&call.summary),
+                call.state
+            );
         }
     }
     Ok(text)
@@ -272,17 +324,32 @@ async fn stop(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<Str
         author: Some(author(interaction)),
     };
     let answer = place.harness.abort(request).await?;
-    Ok(if answer.was_running { "Stopped." } else { "Nothing is running here." }.into())
+    Ok(if answer.was_running {
+        "Stopped."
+    } else {
+        "Nothing is running here."
+    }
+    .into())
 }
 
-async fn queue(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<String, HarnessError> {
+async fn queue(
+    bot: &Bot,
+    place: &Place,
+    interaction: &Interaction,
+) -> Result<String, HarnessError> {
     if let Some(wanted) = interaction.option("withdraw") {
         let Ok(submission) = wanted.trim().parse() else {
             return Ok("Choose one of the messages that are offered.".into());
         };
         let author = Some(author(interaction));
-        let answer = place.harness.withdraw(wire::WithdrawRequest { submission, author }).await?;
-        let state = answer.submission.map(|submission| submission.state).unwrap_or_default();
+        let answer = place
+            .harness
+            .withdraw(wire::WithdrawRequest { submission, author })
+            .await?;
+        let state = answer
+            .submission
+            .map(|submission| submission.state)
+            .unwrap_or_default();
         return Ok(match state.as_str() {
             "placed" | "done" => "Too late: the run has it already.".into(),
             _ => "Withdrawn.".into(),
@@ -296,28 +363,55 @@ async fn queue(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<St
     }
     let mut text = String::from("Waiting:");
     for submission in view.inbox.iter().take(20) {
-        let _ = write!(text, "\n{}. {}", submission.id, one_line(&submission.text, 80));
+        let _ = write!(
+            text,
+            "\n{}. {}",
+            submission.id,
+            one_line(&submission.text, 80)
+        );
     }
     Ok(text)
 }
 
-async fn usage(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<String, HarnessError> {
+async fn usage(
+    bot: &Bot,
+    place: &Place,
+    interaction: &Interaction,
+) -> Result<String, HarnessError> {
     let conversation = conversation(bot, interaction).unwrap_or(0);
-    let rows = place.harness.usage(wire::UsageRequest { conversation }).await?.rows;
+    let rows = place
+        .harness
+        .usage(wire::UsageRequest { conversation })
+        .await?
+        .rows;
     if rows.is_empty() {
         return Ok("Nothing was used yet.".into());
     }
-    let mut text =
-        if conversation == 0 { "This workspace:" } else { "This conversation:" }.to_owned();
+    let mut text = if conversation == 0 {
+        "This workspace:"
+    } else {
+        "This conversation:"
+    }
+    .to_owned();
     for row in rows.iter().take(20) {
         let _ = write!(
             text,
             "\n{} {}: {} requests, {} tokens in ({} cached), {} out",
-            row.day, row.model, row.requests, row.input_tokens, row.cached_tokens, row.output_tokens
+            row.day,
+            row.model,
+            row.requests,
+            row.input_tokens,
+            row.cached_tokens,
+            row.output_tokens
         );
         if row.cost_known {
             let cost = row.cost_micros;
-            let _ = write!(text, ", ${}.{:02}", cost / 1_000_000, cost % 1_000_000 / 10_000);
+            let _ = write!(
+                text,
+                ", ${}.{:02}",
+                cost / 1_000_000,
+                cost % 1_000_000 / 10_000
+            );
         }
     }
     Ok(text)
@@ -348,7 +442,13 @@ async fn pending(
     }
     let mut text = String::from("Waiting for approval:");
     for approval in approvals.iter().take(15) {
-        let _ = write!(text, "\n`{}` {} `{}`", approval.id, approval.tool, code_line(&approval.summary));
+        let _ = write!(
+            text,
+            "\n`{}` {} `{}`",
+            approval.id,
+            approval.tool,
+            code_line(&approval.summary)
+        );
         if approval.expires_ms > 0 {
             let _ = write!(text, " expires <t:{}:R>", approval.expires_ms / 1_000);
         }
@@ -366,13 +466,17 @@ async fn start(bot: &Arc<Bot>, place: &Arc<Place>, interaction: &Interaction) ->
     }
     let opening = crate::send::Outgoing {
         channel: place.channel,
-        text: cut(&format!("**{}**: {text}", one_line(&author.display_name, 60)), crate::split::LIMIT),
+        text: cut(
+            &format!("**{}**: {text}", one_line(&author.display_name, 60)),
+            crate::split::LIMIT,
+        ),
         reply_to: None,
         components: Value::Null,
         notify: vec![],
         file: None,
         key: format!("new-{}", interaction.id),
         sent_since_ms: None,
+        not: vec![],
     };
     let thread = match crate::send::send_once(&bot.api, bot.me, opening).await {
         Ok(message) => message,
@@ -393,14 +497,17 @@ async fn start(bot: &Arc<Bot>, place: &Arc<Place>, interaction: &Interaction) ->
             ..wire::Thread::default()
         }),
         request_id: interaction.id.to_string(),
-        content: vec![wire::Part { part: Some(wire::part::Part::Text(text)) }],
+        content: vec![wire::Part {
+            part: Some(wire::part::Part::Text(text)),
+        }],
         author: Some(author),
         ..wire::SubmitRequest::default()
     };
+    let since = tokio::time::Instant::now();
     match place.harness.submit(request).await {
         Ok(done) => {
             bot.threads.talks(thread, place.channel, done.conversation);
-            bot.typing.start(&bot.api, thread);
+            bot.typing.start_since(&bot.api, thread, since);
             format!("Started in <#{thread}>.")
         }
         Err(error) => told(&error),
@@ -421,9 +528,11 @@ async fn complete(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestE
     if let Some(place) = place_of(bot, interaction).await {
         if interaction.command() == "queue" {
             if let Ok(Some(view)) = view(bot, &place, interaction).await {
-                choices.extend(view.inbox.into_iter().map(|submission| {
-                    (one_line(&submission.text, 90), submission.id.to_string())
-                }));
+                choices.extend(
+                    view.inbox.into_iter().map(|submission| {
+                        (one_line(&submission.text, 90), submission.id.to_string())
+                    }),
+                );
             }
         } else if let Ok(approvals) = open_approvals(bot, &place, interaction).await {
             choices.extend(approvals.into_iter().map(|approval| {
@@ -440,7 +549,9 @@ async fn complete(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestE
         .map(|(label, id)| json!({"name": label, "value": id}))
         .collect();
     let body = json!({"type": 8, "data": {"choices": choices}});
-    bot.api.respond(interaction.id, &interaction.token, body).await
+    bot.api
+        .respond(interaction.id, &interaction.token, body)
+        .await
 }
 
 #[cfg(test)]

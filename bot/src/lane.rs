@@ -113,7 +113,12 @@ async fn work(bot: Arc<Bot>, channel: Id, mut jobs: mpsc::UnboundedReceiver<Job>
             Job::Unread(message) => intake::unread(&bot, channel, message).await,
             Job::Edit(message) => intake::edited(&bot, channel, *message).await,
             Job::Delete(message) => intake::deleted(&bot, channel, message).await,
-            Job::Sweep { place, cursor, after, done } => {
+            Job::Sweep {
+                place,
+                cursor,
+                after,
+                done,
+            } => {
                 let read = catchup::read_after(&bot, &place, channel, cursor, after).await;
                 let _ = done.send(read);
             }

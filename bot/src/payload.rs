@@ -115,7 +115,8 @@ impl Message {
 
     /// Whether its text mentions the user; a ping by a reply is no mention.
     pub fn mentions(&self, user: Id) -> bool {
-        self.content.contains(&format!("<@{user}>")) || self.content.contains(&format!("<@!{user}>"))
+        self.content.contains(&format!("<@{user}>"))
+            || self.content.contains(&format!("<@!{user}>"))
     }
 
     /// Its text without the mention of the user.
@@ -224,7 +225,11 @@ impl Interaction {
     pub fn option(&self, name: &str) -> Option<String> {
         let options = self.data["options"].as_array()?;
         let value = &options.iter().find(|option| option["name"] == name)?["value"];
-        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        Some(
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned),
+        )
     }
 }
 

@@ -30,13 +30,23 @@ pub fn state_line(anchor: &Anchor) -> String {
         let _ = write!(line, " · {} {}", anchor.turns, plural(anchor.turns, "turn"));
     }
     if anchor.tool_calls > 0 {
-        let _ = write!(line, " · {} {}", anchor.tool_calls, plural(anchor.tool_calls, "tool call"));
+        let _ = write!(
+            line,
+            " · {} {}",
+            anchor.tool_calls,
+            plural(anchor.tool_calls, "tool call")
+        );
     }
     if anchor.tokens > 0 {
         let _ = write!(line, " · {} tokens", thousands(anchor.tokens));
     }
     if let Some(cost) = anchor.cost_micros {
-        let _ = write!(line, " · ${}.{:02}", cost / 1_000_000, cost % 1_000_000 / 10_000);
+        let _ = write!(
+            line,
+            " · ${}.{:02}",
+            cost / 1_000_000,
+            cost % 1_000_000 / 10_000
+        );
     }
     if anchor.ended_ms > 0 {
         let _ = write!(line, " · {}", duration(anchor.ended_ms - anchor.started_ms));
@@ -48,7 +58,10 @@ pub fn state_line(anchor: &Anchor) -> String {
 
 /// Why a run has no answer, for people.
 pub fn unanswered(anchor: &Anchor) -> String {
-    let (word, detail) = anchor.reason.split_once(": ").unwrap_or((&anchor.reason, ""));
+    let (word, detail) = anchor
+        .reason
+        .split_once(": ")
+        .unwrap_or((&anchor.reason, ""));
     let mut text = match word {
         "aborted" => "Stopped.".to_owned(),
         "" => "This ended without an answer.".to_owned(),
@@ -61,7 +74,11 @@ pub fn unanswered(anchor: &Anchor) -> String {
 }
 
 fn plural(count: u32, word: &str) -> String {
-    if count == 1 { word.to_owned() } else { format!("{word}s") }
+    if count == 1 {
+        word.to_owned()
+    } else {
+        format!("{word}s")
+    }
 }
 
 fn thousands(number: u64) -> String {
@@ -92,7 +109,10 @@ pub fn cut(text: &str, limit: usize) -> String {
 
 /// One line of at most `limit` characters.
 pub fn one_line(text: &str, limit: usize) -> String {
-    let flat: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let flat: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     cut(flat.trim(), limit)
 }
 
@@ -120,7 +140,11 @@ pub fn card(card: &Card) -> (String, Value) {
         state => format!("**No longer needed** ({state}) · `{}`", card.tool),
     };
     // The exact command stands in the text; a preview or an embed may hide it.
-    let exact = if card.detail.is_empty() { &card.summary } else { &card.detail };
+    let exact = if card.detail.is_empty() {
+        &card.summary
+    } else {
+        &card.detail
+    };
     let limit = if pending { 1_100 } else { 500 };
     let _ = write!(text, "\n{}", code_block(exact, limit));
     if exact.chars().count() > limit {
@@ -188,7 +212,11 @@ pub fn decided(state: &str, by: &str, via: &str, at_ms: i64) -> String {
         "superseded" => return "This approval was superseded by a newer one.".into(),
         _ => return format!("This approval is no longer open ({state})."),
     };
-    format!("{what} by {} via {via} {}.", one_line(by, 100), timestamp(at_ms, 'f'))
+    format!(
+        "{what} by {} via {via} {}.",
+        one_line(by, 100),
+        timestamp(at_ms, 'f')
+    )
 }
 
 #[cfg(test)]
@@ -210,18 +238,32 @@ mod tests {
     #[test]
     fn a_card_shows_the_exact_command_and_when_it_expires() {
         let (text, buttons) = card(&pending());
-        for part in ["```\ngit push\n```", "<t:1700000000:R>", "Asked by: ada", "/approve abc-7"] {
+        for part in [
+            "```\ngit push\n```",
+            "<t:1700000000:R>",
+            "Asked by: ada",
+            "/approve abc-7",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert_eq!(buttons[0]["components"].as_array().map(Vec::len), Some(3));
-        let (_, none) = card(&Card { state: "approved".into(), ..pending() });
+        let (_, none) = card(&Card {
+            state: "approved".into(),
+            ..pending()
+        });
         assert_eq!(none, json!([]));
     }
 
     #[test]
     fn a_command_cannot_leave_its_code_block_and_the_card_fits() {
-        let (text, _) = card(&Card { detail: "a\n```\n@everyone\n````x".into(), ..pending() });
-        assert!(text.contains("`````\na\n```\n@everyone\n````x\n`````"), "{text}");
+        let (text, _) = card(&Card {
+            detail: "a\n```\n@everyone\n````x".into(),
+            ..pending()
+        });
+        assert!(
+            text.contains("`````\na\n```\n@everyone\n````x\n`````"),
+            "{text}"
+        );
         let long = Card {
             detail: "x".repeat(9_000),
             reason: "r".repeat(900),
@@ -252,9 +294,12 @@ mod tests {
 
     #[test]
     fn text_is_cut_between_characters() {
-        for (text, limit, expected) in
-            [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("ééé", 2, "é…"), ("", 2, "")]
-        {
+        for (text, limit, expected) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("ééé", 2, "é…"),
+            ("", 2, ""),
+        ] {
             assert_eq!(cut(text, limit), expected);
         }
     }

@@ -41,6 +41,8 @@ pub struct Outgoing {
     pub key: String,
     /// Whether it may have been sent before, and since when (ms since 1970).
     pub sent_since_ms: Option<u64>,
+    /// Messages that are other parts of the same answer, and may say the same.
+    pub not: Vec<Id>,
 }
 
 /// The nonce of a key: the first 25 characters of the base64url hash.
@@ -51,11 +53,10 @@ pub fn nonce(key: &str) -> String {
 }
 
 impl Outgoing {
-    fn body(&self, me: Id) -> Value {
+    fn body(&self) -> Value {
         let mut allowed = mentions(&self.notify);
         // A reply notifies whom it replies to only where that is wanted.
         allowed["replied_user"] = Value::Bool(!self.notify.is_empty() && self.reply_to.is_some());
-        let _ = me;
         let mut body = json!({
             "content": self.text, "allowed_mentions": allowed,
             "nonce": nonce(&self.key), "enforce_nonce": true,
@@ -70,31 +71,36 @@ impl Outgoing {
         body
     }
 
-    /// Whether `message` is this one.
+    /// Whether `message` is this one, but for what it replies to.
     fn is(&self, message: &Message, me: Id) -> bool {
-        if message.author.id != me || message.webhook_id.is_some() {
+        if message.author.id != me || message.webhook_id.is_some() || self.not.contains(&message.id)
+        {
             return false;
         }
         // A card is known by the approval's id on its buttons.
         if let Some(id) = first_button(&self.components) {
             return first_button(&Value::Array(message.components.clone())) == Some(id);
         }
-        let replies_to = message.message_reference.as_ref().and_then(|reference| reference.message_id);
-        // A reply to a message that is gone has lost its reference.
-        let same_reply = replies_to == self.reply_to || replies_to.is_none();
-        same_reply
-            && Sha256::digest(message.content.trim()) == Sha256::digest(self.text.trim())
+        Sha256::digest(message.content.trim()) == Sha256::digest(self.text.trim())
             && self.file.is_some() != message.attachments.is_empty()
     }
 }
 
+fn replies_to(message: &Message) -> Option<Id> {
+    message.message_reference.as_ref()?.message_id
+}
+
 fn first_button(rows: &Value) -> Option<String> {
-    rows[0]["components"][0]["custom_id"].as_str().map(str::to_owned)
+    rows[0]["components"][0]["custom_id"]
+        .as_str()
+        .map(str::to_owned)
 }
 
 /// Now, in milliseconds since 1970.
 pub fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -107,7 +113,9 @@ pub async fn send_once(api: &Api, me: Id, mut outgoing: Outgoing) -> Result<Id, 
         {
             return Ok(found);
         }
-        let sent = api.create(outgoing.channel, outgoing.body(me), outgoing.file.clone()).await;
+        let sent = api
+            .create(outgoing.channel, outgoing.body(), outgoing.file.clone())
+            .await;
         match sent {
             Ok(message) => return Ok(message.id),
             // What became of it is not known: look for it, and send it again with
@@ -117,7 +125,9 @@ pub async fn send_once(api: &Api, me: Id, mut outgoing: Outgoing) -> Result<Id, 
                 if tries >= TRIES {
                     return Err(error);
                 }
-                outgoing.sent_since_ms.get_or_insert_with(|| now_ms().saturating_sub(60_000));
+                outgoing
+                    .sent_since_ms
+                    .get_or_insert_with(|| now_ms().saturating_sub(60_000));
                 tokio::time::sleep(Duration::from_millis(200 << tries)).await;
             }
             Err(error)
@@ -145,19 +155,36 @@ async fn find(
     since_ms: u64,
 ) -> Result<Option<Id>, RestError> {
     let mut after = Id::at_ms(since_ms.saturating_sub(SKEW_MS));
+    let mut without_reference = None;
     for _ in 0..PAGES {
         let page = api.history(outgoing.channel, after).await?;
-        let Some(last) = page.last().and_then(crate::api::raw_id) else { return Ok(None) };
-        let found = page
+        let Some(last) = page.last().and_then(crate::api::raw_id) else {
+            // A reply to a message that was gone when it was sent has no reference.
+            let gone = match (without_reference, outgoing.reply_to) {
+                (Some(_), Some(target)) => api
+                    .raw_message(outgoing.channel, target)
+                    .await
+                    .is_err_and(|error| error.status() == Some(404)),
+                _ => false,
+            };
+            return Ok(without_reference.filter(|_| gone));
+        };
+        let ours = page
             .into_iter()
             .filter_map(|raw| serde_json::from_value::<Message>(raw).ok())
-            .find(|message| outgoing.is(message, me));
-        if let Some(found) = found {
-            return Ok(Some(found.id));
+            .filter(|message| outgoing.is(message, me));
+        for message in ours {
+            match replies_to(&message) {
+                target if target == outgoing.reply_to => return Ok(Some(message.id)),
+                None => without_reference = Some(message.id),
+                Some(_) => {}
+            }
         }
         after = last;
     }
-    Err(RestError::Unknown("history could not be read to its end".into()))
+    Err(RestError::Unknown(
+        "history could not be read to its end".into(),
+    ))
 }
 
 #[cfg(test)]

@@ -37,12 +37,19 @@ pub fn split(text: &str, reserved: usize) -> Split {
 /// The text, shortened by whole lines where needed, with a note below it.
 fn with_note(part: &str, note: &str) -> String {
     let room = LIMIT - note.chars().count() - 2;
-    let kept = pieces_of(part, room, room).into_iter().next().unwrap_or_default();
+    let kept = pieces_of(part, room, room)
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     format!("{kept}\n\n{note}")
 }
 
 fn pieces(text: &str, reserved: usize) -> Vec<String> {
-    pieces_of(text.trim(), LIMIT.saturating_sub(reserved).max(LIMIT / 2), LIMIT)
+    pieces_of(
+        text.trim(),
+        LIMIT.saturating_sub(reserved).max(LIMIT / 2),
+        LIMIT,
+    )
 }
 
 /// An open fence: its marker (backticks or tildes) and how it is opened again.
@@ -65,7 +72,9 @@ fn after_line(fence: Option<Fence>, line: &str) -> Option<Fence> {
     // More than three blanks before it make it text (CommonMark 4.5).
     let is_fence = line.len() - trimmed.len() <= 3;
     let mark = trimmed.chars().next().filter(|c| matches!(c, '`' | '~'));
-    let Some(mark) = mark.filter(|_| is_fence) else { return fence };
+    let Some(mark) = mark.filter(|_| is_fence) else {
+        return fence;
+    };
     let length = trimmed.chars().take_while(|c| *c == mark).count();
     let info = &trimmed[length..];
     if length < 3 {
@@ -84,8 +93,15 @@ fn after_line(fence: Option<Fence>, line: &str) -> Option<Fence> {
             // repeated lines must never eat up a part.
             let marker: String = std::iter::repeat_n(mark, length.min(10)).collect();
             let language = info.split_whitespace().next().unwrap_or("");
-            let language = if language.chars().count() <= OPENING { language } else { "" };
-            Some(Fence { opening: format!("{marker}{language}"), marker })
+            let language = if language.chars().count() <= OPENING {
+                language
+            } else {
+                ""
+            };
+            Some(Fence {
+                opening: format!("{marker}{language}"),
+                marker,
+            })
         }
     }
 }
@@ -99,19 +115,20 @@ fn pieces_of(text: &str, first: usize, limit: usize) -> Vec<String> {
     let mut filled = false;
     let room = |parts: &Vec<String>| if parts.is_empty() { first } else { limit };
 
-    let finish = |parts: &mut Vec<String>, part: &mut String, count: &mut usize, fence: &Option<Fence>| {
-        let mut done = std::mem::take(part);
-        if let Some(fence) = fence {
-            done.push('\n');
-            done.push_str(&fence.marker);
-        }
-        parts.push(done);
-        *count = 0;
-        if let Some(fence) = fence {
-            part.push_str(&fence.opening);
-            *count = fence.opening.chars().count();
-        }
-    };
+    let finish =
+        |parts: &mut Vec<String>, part: &mut String, count: &mut usize, fence: &Option<Fence>| {
+            let mut done = std::mem::take(part);
+            if let Some(fence) = fence {
+                done.push('\n');
+                done.push_str(&fence.marker);
+            }
+            parts.push(done);
+            *count = 0;
+            if let Some(fence) = fence {
+                part.push_str(&fence.opening);
+                *count = fence.opening.chars().count();
+            }
+        };
 
     for line in text.split('\n') {
         let mut rest = line;
@@ -149,9 +166,17 @@ fn pieces_of(text: &str, first: usize, limit: usize) -> Vec<String> {
                 continue;
             }
             // The line alone is too long: cut between words where there are any.
-            let free = room(&parts).saturating_sub(count + separator + reserve).max(1);
-            let hard = rest.char_indices().nth(free).map_or(rest.len(), |(at, _)| at);
-            let cut = rest[..hard].rfind(' ').filter(|at| *at > hard / 2).map_or(hard, |at| at + 1);
+            let free = room(&parts)
+                .saturating_sub(count + separator + reserve)
+                .max(1);
+            let hard = rest
+                .char_indices()
+                .nth(free)
+                .map_or(rest.len(), |(at, _)| at);
+            let cut = rest[..hard]
+                .rfind(' ')
+                .filter(|at| *at > hard / 2)
+                .map_or(hard, |at| at + 1);
             if separator == 1 {
                 part.push('\n');
             }
@@ -194,7 +219,9 @@ mod tests {
                 continue;
             }
             open = match open {
-                Some((by, least)) if by == mark && length >= least && info.trim().is_empty() => None,
+                Some((by, least)) if by == mark && length >= least && info.trim().is_empty() => {
+                    None
+                }
                 Some(open) => Some(open),
                 None if mark == '`' && info.contains('`') => None,
                 None => Some((mark, length)),
@@ -208,7 +235,11 @@ mod tests {
         assert!(split.parts.len() <= PARTS);
         for (n, part) in split.parts.iter().enumerate() {
             let limit = if n == 0 { LIMIT - reserved } else { LIMIT };
-            assert!(part.chars().count() <= limit, "part {n} has {}", part.chars().count());
+            assert!(
+                part.chars().count() <= limit,
+                "part {n} has {}",
+                part.chars().count()
+            );
             assert!(balanced(part), "part {n} leaves a fence open:\n{part}");
             assert!(!part.trim().is_empty());
         }
@@ -221,8 +252,20 @@ mod tests {
     #[test]
     fn a_short_answer_is_one_part_as_it_is() {
         let text = "Fixed.\n\n```rust\nfn main() {}\n```\nDone.";
-        assert_eq!(check(text, 0), Split { parts: vec![text.into()], file: None });
-        assert_eq!(check("", 0), Split { parts: vec![], file: None });
+        assert_eq!(
+            check(text, 0),
+            Split {
+                parts: vec![text.into()],
+                file: None
+            }
+        );
+        assert_eq!(
+            check("", 0),
+            Split {
+                parts: vec![],
+                file: None
+            }
+        );
     }
 
     #[test]
@@ -231,8 +274,14 @@ mod tests {
             let text = format!("```{}\n{}\n```", "x".repeat(info), "line\n".repeat(900));
             check(&text, 0);
         }
-        check(&format!("{}\n{}", "`".repeat(1_999), "a\n".repeat(3_000)), 0);
-        check(&format!("{}\n{}", "~".repeat(2_500), "a\n".repeat(3_000)), 100);
+        check(
+            &format!("{}\n{}", "`".repeat(1_999), "a\n".repeat(3_000)),
+            0,
+        );
+        check(
+            &format!("{}\n{}", "~".repeat(2_500), "a\n".repeat(3_000)),
+            100,
+        );
     }
 
     #[test]

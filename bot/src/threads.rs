@@ -55,14 +55,28 @@ impl Threads {
         let mut known = self.lock();
         for row in rows {
             if let (Ok(thread), Ok(parent)) = (row.thread_id.parse(), row.channel_id.parse()) {
-                known.insert(thread, Known { parent, conversation: row.conversation, ours: true });
+                known.insert(
+                    thread,
+                    Known {
+                        parent,
+                        conversation: row.conversation,
+                        ours: true,
+                    },
+                );
             }
         }
     }
 
     /// A thread has this conversation now.
     pub fn talks(&self, thread: Id, parent: Id, conversation: i64) {
-        self.lock().insert(thread, Known { parent, conversation, ours: true });
+        self.lock().insert(
+            thread,
+            Known {
+                parent,
+                conversation,
+                ours: true,
+            },
+        );
     }
 
     /// The parent of a channel or thread; `None`: not known.
@@ -72,7 +86,10 @@ impl Threads {
 
     /// The thread's conversation, where it has one.
     pub fn conversation(&self, thread: Id) -> Option<i64> {
-        self.lock().get(&thread).map(|known| known.conversation).filter(|id| *id != 0)
+        self.lock()
+            .get(&thread)
+            .map(|known| known.conversation)
+            .filter(|id| *id != 0)
     }
 
     /// It is gone.

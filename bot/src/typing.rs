@@ -14,10 +14,14 @@ const EVERY: Duration = Duration::from_secs(8);
 /// Without any news of the run the sign ends.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
+/// Ends of runs that are remembered.
+const REMEMBERED: usize = 10_000;
+
 /// The threads in which the bot types.
 #[derive(Clone, Default)]
 pub struct Typing {
     threads: Arc<Mutex<HashMap<Id, Instant>>>,
+    stopped: Arc<Mutex<HashMap<Id, Instant>>>,
 }
 
 impl Typing {
@@ -32,6 +36,16 @@ impl Typing {
         }
     }
 
+    /// Types in the thread, unless a run of it ended after `since`: the end of a short
+    /// run may be shown before its beginning is known to be admitted.
+    pub fn start_since(&self, api: &Api, thread: Id, since: Instant) {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        if stopped.get(&thread).is_none_or(|stopped| *stopped < since) {
+            drop(stopped);
+            self.start(api, thread);
+        }
+    }
+
     /// Whether it types there.
     pub fn is_on(&self, thread: Id) -> bool {
         self.lock().contains_key(&thread)
@@ -40,6 +54,11 @@ impl Typing {
     /// No longer.
     pub fn stop(&self, thread: Id) {
         self.lock().remove(&thread);
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        if stopped.len() >= REMEMBERED {
+            stopped.clear();
+        }
+        stopped.insert(thread, Instant::now());
     }
 
     /// Keeps the sign up for ever.

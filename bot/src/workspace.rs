@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use mooring_crds::{Answer, RespondTo, WhenBusy, read_workspace};
 
+use tokio::sync::Notify;
+
 use crate::BotError;
 use crate::harness::Harness;
 use crate::id::Id;
@@ -38,6 +40,8 @@ pub struct Place {
     pub forum: AtomicBool,
     /// When the last sweep began (ms since 1970); 0 before the first.
     pub swept_ms: AtomicI64,
+    /// Rung to have it swept now.
+    pub look_again: Notify,
 }
 
 /// A Workspace that cannot be served, and why.
@@ -65,7 +69,10 @@ impl Directory {
         let mut files: Vec<_> = std::fs::read_dir(folder)
             .map_err(told)?
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|ext| ext == "yaml" || ext == "yml"))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|ext| ext == "yaml" || ext == "yml")
+            })
             .collect();
         files.sort();
         let (mut directory, mut rejected) = (Directory::default(), Vec::new());
@@ -95,7 +102,11 @@ impl Directory {
             return Err(BotError::Workspace(format!(
                 "{}: no Workspace can be served: {}",
                 folder.display(),
-                if why.is_empty() { "there is no file *.yaml".into() } else { why.join("; ") }
+                if why.is_empty() {
+                    "there is no file *.yaml".into()
+                } else {
+                    why.join("; ")
+                }
             )));
         }
         Ok((directory, rejected))
@@ -113,16 +124,28 @@ impl Directory {
 }
 
 fn place(text: &str, file: &str) -> Result<Place, Rejected> {
-    let bad = |message: String| Rejected { name: file.to_owned(), reason: "Invalid", message };
+    let bad = |message: String| Rejected {
+        name: file.to_owned(),
+        reason: "Invalid",
+        message,
+    };
     let workspace = read_workspace(text, file).map_err(|error| bad(error.to_string()))?;
-    let name = workspace.metadata.name.clone().unwrap_or_else(|| file.to_owned());
+    let name = workspace
+        .metadata
+        .name
+        .clone()
+        .unwrap_or_else(|| file.to_owned());
     let discord = workspace
         .spec
         .discord
         .as_ref()
         .ok_or_else(|| bad(format!("{file}: spec.discord is missing")))?;
     let id = |field: &str, text: &str| {
-        text.parse::<Id>().map_err(|_| bad(format!("{file}: spec.discord.{field}: `{text}` is no Discord id")))
+        text.parse::<Id>().map_err(|_| {
+            bad(format!(
+                "{file}: spec.discord.{field}: `{text}` is no Discord id"
+            ))
+        })
     };
     let address = workspace
         .metadata
@@ -137,15 +160,17 @@ fn place(text: &str, file: &str) -> Result<Place, Rejected> {
         respond_to: discord.respond_to,
         when_busy: discord.when_busy,
         answer: discord.answer,
-        attachment_bytes: discord
-            .attachments
-            .bytes()
-            .ok_or_else(|| bad(format!("{file}: spec.discord.attachments.maxBytes is no size")))?,
+        attachment_bytes: discord.attachments.bytes().ok_or_else(|| {
+            bad(format!(
+                "{file}: spec.discord.attachments.maxBytes is no size"
+            ))
+        })?,
         attachment_count: discord.attachments.max_count as usize,
         name,
         harness,
         forum: AtomicBool::new(false),
         swept_ms: AtomicI64::new(0),
+        look_again: Notify::new(),
     })
 }
 
@@ -177,7 +202,10 @@ mod tests {
         assert_eq!(directory.of_channel(Id(10)).unwrap().name, "first");
         assert_eq!(directory.all().count(), 2);
         assert_eq!(rejected.len(), 2);
-        assert_eq!((rejected[0].name.as_str(), rejected[0].reason), ("second", "ChannelTaken"));
+        assert_eq!(
+            (rejected[0].name.as_str(), rejected[0].reason),
+            ("second", "ChannelTaken")
+        );
         assert!(rejected[0].message.contains("belongs to Workspace first"));
     }
 

@@ -26,9 +26,7 @@ pub struct DiscordSpec {
 }
 
 /// What opens a conversation.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RespondTo {
     /// A message that mentions the bot.
     #[default]
@@ -38,9 +36,7 @@ pub enum RespondTo {
 }
 
 /// What a message does while a run goes on.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum WhenBusy {
     /// The run takes it up at its next step.
     #[default]
@@ -52,9 +48,7 @@ pub enum WhenBusy {
 }
 
 /// Where the answer is shown.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Answer {
     /// In the run's one message, which is edited.
     #[default]
@@ -75,14 +69,20 @@ pub struct Attachments {
 
 impl Default for Attachments {
     fn default() -> Self {
-        Attachments { max_bytes: "10Mi".into(), max_count: 10 }
+        Attachments {
+            max_bytes: "10Mi".into(),
+            max_count: 10,
+        }
     }
 }
 
 impl Attachments {
     /// `max_bytes` as a number; `None` where it is none.
     pub fn bytes(&self) -> Option<u64> {
-        let digits = self.max_bytes.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.max_bytes.len());
+        let digits = self
+            .max_bytes
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(self.max_bytes.len());
         let (number, unit) = self.max_bytes.split_at(digits);
         let unit = match unit {
             "" => 1,
@@ -110,7 +110,10 @@ mod tests {
             ("-1", None),
             ("99999999999999999999", None),
         ] {
-            let attachments = Attachments { max_bytes: text.into(), ..Attachments::default() };
+            let attachments = Attachments {
+                max_bytes: text.into(),
+                ..Attachments::default()
+            };
             assert_eq!(attachments.bytes(), bytes, "{text:?}");
         }
     }

@@ -45,7 +45,10 @@ impl Connection {
             .await
             .map_err(|_| "no connection in time".to_owned())?
             .map_err(|error| error.to_string())?;
-        let mut connection = Connection { socket, interval: Duration::ZERO };
+        let mut connection = Connection {
+            socket,
+            interval: Duration::ZERO,
+        };
         let hello = tokio::time::timeout(PATIENCE, connection.frame())
             .await
             .map_err(|_| "no HELLO in time".to_owned())?;
@@ -55,7 +58,10 @@ impl Connection {
                 connection.interval = Duration::from_millis(interval.max(10));
                 Ok(connection)
             }
-            Ok(frame) => Err(format!("a frame of opcode {} in place of HELLO", frame["op"])),
+            Ok(frame) => Err(format!(
+                "a frame of opcode {} in place of HELLO",
+                frame["op"]
+            )),
             Err(end) => Err(end.map_or("cut".into(), |(code, reason)| format!("{code} {reason}"))),
         }
     }
@@ -104,7 +110,10 @@ impl Connection {
 
     /// Says goodbye so that the session can be resumed.
     async fn leave(&mut self) {
-        let close = CloseFrame { code: 4900.into(), reason: "resuming".into() };
+        let close = CloseFrame {
+            code: 4900.into(),
+            reason: "resuming".into(),
+        };
         let closing = self.socket.close(Some(close));
         let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
     }
@@ -206,7 +215,11 @@ impl Connection {
 fn closed(close: Option<(u16, String)>, session: bool) -> End {
     let Some((code, reason)) = close else {
         let why = "the connection was cut".to_owned();
-        return if session { End::Resume(why) } else { End::Identify(why) };
+        return if session {
+            End::Resume(why)
+        } else {
+            End::Identify(why)
+        };
     };
     match code {
         4004 => End::Final(BotError::Token),

@@ -72,7 +72,15 @@ impl Gateway {
         health: Arc<Health>,
     ) -> Gateway {
         let token = token.trim_start_matches("Bot ").to_owned();
-        Gateway { api, token, address, events, health, session: None, identified: None }
+        Gateway {
+            api,
+            token,
+            address,
+            events,
+            health,
+            session: None,
+            identified: None,
+        }
     }
 
     /// Runs until an error that is final.
@@ -128,14 +136,19 @@ impl Gateway {
                 return Ok(End::Identify(why));
             }
         }
-        Ok(connection.run(&mut self.session, &self.events, &self.health).await)
+        Ok(connection
+            .run(&mut self.session, &self.events, &self.health)
+            .await)
     }
 
     /// Where to connect. Before an identify Discord is asked what is left of the
     /// budget, and waited for when it is spent.
     async fn address(&mut self) -> Result<String, RestError> {
         if let Some(session) = &self.session {
-            return Ok(self.address.clone().unwrap_or_else(|| session.address.clone()));
+            return Ok(self
+                .address
+                .clone()
+                .unwrap_or_else(|| session.address.clone()));
         }
         loop {
             let info = self.api.gateway().await?;

@@ -41,7 +41,11 @@ impl Default for Limits {
         let now = Instant::now();
         Limits {
             buckets: Mutex::default(),
-            global: Mutex::new(Global { used: 0, since: now, stopped: now }),
+            global: Mutex::new(Global {
+                used: 0,
+                since: now,
+                stopped: now,
+            }),
         }
     }
 }
@@ -61,7 +65,10 @@ impl Limits {
             buckets
                 .entry(bucket.to_owned())
                 .or_insert_with(|| {
-                    Arc::new(tokio::sync::Mutex::new(Window { remaining: 1, reset: Instant::now() }))
+                    Arc::new(tokio::sync::Mutex::new(Window {
+                        remaining: 1,
+                        reset: Instant::now(),
+                    }))
                 })
                 .clone()
         };
@@ -95,15 +102,19 @@ impl Limits {
 
     /// Discord said that the global limit is reached.
     pub fn stop_all(&self, pause: Duration) {
-        self.global.lock().unwrap_or_else(PoisonError::into_inner).stopped = Instant::now() + pause;
+        self.global
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stopped = Instant::now() + pause;
     }
 
     /// Takes over what the answer says of its bucket.
     pub fn learn(&self, mut permit: Permit, headers: &HeaderMap) {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<f64>().ok();
-        if let (Some(remaining), Some(after)) =
-            (number("x-ratelimit-remaining"), number("x-ratelimit-reset-after"))
-        {
+        if let (Some(remaining), Some(after)) = (
+            number("x-ratelimit-remaining"),
+            number("x-ratelimit-reset-after"),
+        ) {
             permit.remaining = remaining as u32;
             permit.reset = Instant::now() + Duration::from_secs_f64(after.clamp(0.0, 3_600.0));
         }
@@ -116,9 +127,10 @@ mod tests {
 
     fn headers(remaining: &str, after: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in
-            [("x-ratelimit-remaining", remaining), ("x-ratelimit-reset-after", after)]
-        {
+        for (name, value) in [
+            ("x-ratelimit-remaining", remaining),
+            ("x-ratelimit-reset-after", after),
+        ] {
             headers.insert(name, value.parse().expect("a header value"));
         }
         headers

@@ -165,7 +165,11 @@ impl Rest {
     /// A client for `base`, in front of `/api/v10`.
     pub fn new(base: &str, token: &str) -> Result<Arc<Rest>, crate::BotError> {
         let client = reqwest::Client::builder()
-            .user_agent(concat!("DiscordBot (mooring, ", env!("CARGO_PKG_VERSION"), ")"))
+            .user_agent(concat!(
+                "DiscordBot (mooring, ",
+                env!("CARGO_PKG_VERSION"),
+                ")"
+            ))
             .connect_timeout(Duration::from_secs(10))
             .timeout(TIMEOUT)
             .build()
@@ -182,15 +186,21 @@ impl Rest {
 
     /// Requests sent, and answers of 429 among them.
     pub fn counted(&self) -> (u64, u64) {
-        (self.requests.load(Ordering::Relaxed), self.limited.load(Ordering::Relaxed))
+        (
+            self.requests.load(Ordering::Relaxed),
+            self.limited.load(Ordering::Relaxed),
+        )
     }
 
     /// Sends a request, waits for limits, repeats what may be repeated.
     pub async fn send(&self, call: Call) -> Result<Value, RestError> {
         let (mut attempt, mut limited) = (0, 0);
         loop {
-            let permit =
-                if call.unlimited { None } else { Some(self.limits.wait(&call.bucket).await) };
+            let permit = if call.unlimited {
+                None
+            } else {
+                Some(self.limits.wait(&call.bucket).await)
+            };
             self.requests.fetch_add(1, Ordering::Relaxed);
             let error = match self.once(&call).await {
                 Ok((status, headers, body)) => {
@@ -204,7 +214,10 @@ impl Rest {
                     if status == StatusCode::TOO_MANY_REQUESTS && code != code::OLD_EDITS {
                         self.limited.fetch_add(1, Ordering::Relaxed);
                         limited += 1;
-                        let after = body["retry_after"].as_f64().unwrap_or(1.0).clamp(0.0, 3_600.0);
+                        let after = body["retry_after"]
+                            .as_f64()
+                            .unwrap_or(1.0)
+                            .clamp(0.0, 3_600.0);
                         let pause = Duration::from_secs_f64(after);
                         if body["global"].as_bool() == Some(true) {
                             self.limits.stop_all(pause);
@@ -242,7 +255,10 @@ impl Rest {
     ) -> Result<(StatusCode, reqwest::header::HeaderMap, Value), reqwest::Error> {
         let mut request = self
             .client
-            .request(call.method.clone(), format!("{}/api/v10{}", self.base, call.path))
+            .request(
+                call.method.clone(),
+                format!("{}/api/v10{}", self.base, call.path),
+            )
             .header(AUTHORIZATION, format!("Bot {}", self.token));
         if let Some(file) = &call.file {
             let (kind, body) = multipart(call.body.as_ref(), file);
@@ -259,12 +275,21 @@ impl Rest {
                 break;
             }
         }
-        Ok((status, headers, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
+        Ok((
+            status,
+            headers,
+            serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        ))
     }
 
     /// Downloads an attachment, at most `limit` bytes.
     pub async fn download(&self, url: &str, limit: u64) -> Result<Bytes, String> {
-        let mut response = self.client.get(url).send().await.map_err(|error| error.to_string())?;
+        let mut response = self
+            .client
+            .get(url)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
         if !response.status().is_success() {
             return Err(format!("status {}", response.status()));
         }
@@ -291,11 +316,24 @@ fn refusal_text(body: &Value) -> String {
 /// A form of the JSON and the file, by RFC 7578.
 fn multipart(body: Option<&Value>, file: &File) -> (String, Vec<u8>) {
     let mut boundary = String::from("mooring-boundary");
-    while file.data.windows(boundary.len()).any(|window| window == boundary.as_bytes()) {
+    while file
+        .data
+        .windows(boundary.len())
+        .any(|window| window == boundary.as_bytes())
+    {
         boundary.push('x');
     }
-    let name: String =
-        file.name.chars().map(|c| if matches!(c, '"' | '\r' | '\n') { '_' } else { c }).collect();
+    let name: String = file
+        .name
+        .chars()
+        .map(|c| {
+            if matches!(c, '"' | '\r' | '\n') {
+                '_'
+            } else {
+                c
+            }
+        })
+        .collect();
     let json = body.map(Value::to_string).unwrap_or_default();
     let mut form = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"payload_json\"\r\n\

@@ -19,13 +19,20 @@ pub struct Draft {
     pub reply_to: Option<Id>,
     /// Files.
     pub attachments: Vec<(String, bytes::Bytes)>,
-    pub(crate) kind: Option<u8>,
-    pub(crate) embeds: Vec<Value>,
-    pub(crate) components: Vec<Value>,
-    pub(crate) flags: u64,
-    pub(crate) pings: crate::world::Pings,
-    pub(crate) webhook: Option<Id>,
-    pub(crate) nonce: Option<Value>,
+    /// Message type; by default plain or reply.
+    pub kind: Option<u8>,
+    /// Embeds.
+    pub embeds: Vec<Value>,
+    /// Buttons.
+    pub components: Vec<Value>,
+    /// Message flags.
+    pub flags: u64,
+    /// Who is notified.
+    pub pings: crate::world::Pings,
+    /// The application or webhook behind it.
+    pub webhook: Option<Id>,
+    /// What the client called it.
+    pub nonce: Option<Value>,
 }
 
 impl World {

@@ -464,6 +464,7 @@ fn identify(
     if shard.0 >= shard.1 {
         return Err((4010, "Invalid shard."));
     }
+    world.refresh_identifies(id);
     let settings = world.settings.clone();
     let application = world
         .applications
@@ -471,10 +472,6 @@ fn identify(
         .ok_or((4004, "Authentication failed."))?;
     if intents & PRIVILEGED & !application.privileged != 0 {
         return Err((4014, "Disallowed intent(s)."));
-    }
-    if application.identifies_reset_ms <= now {
-        application.identifies_reset_ms = now + 24 * 3_600_000;
-        application.identifies_left = settings.identify_total;
     }
     if application.identifies_left == 0 {
         application.token = format!("reset-{now}");

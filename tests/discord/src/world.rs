@@ -346,6 +346,38 @@ impl World {
             .find(|application| application.token == token)
     }
 
+    /// Lets a fault happen.
+    pub fn faults(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Lets a fault of the gateway happen.
+    pub fn dispatch_faults(&mut self, fault: DispatchFault) {
+        self.dispatch_faults.push(fault);
+    }
+
+    /// No fault happens any more.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+        self.dispatch_faults.clear();
+    }
+
+    /// Tells that a channel was changed.
+    pub fn channel_changed(&mut self, channel: Id) {
+        self.tell_channel("CHANNEL_UPDATE", channel);
+    }
+
+    /// Gives the day's identifies again when their time has come.
+    pub(crate) fn refresh_identifies(&mut self, application: Id) {
+        let (now, total) = (self.clock.now_ms(), self.settings.identify_total);
+        if let Some(application) = self.applications.get_mut(&application)
+            && application.identifies_reset_ms <= now
+        {
+            application.identifies_reset_ms = now + 24 * 3_600_000;
+            application.identifies_left = total;
+        }
+    }
+
     /// Number of sessions whose connection is open.
     pub fn connected(&self) -> usize {
         self.sessions

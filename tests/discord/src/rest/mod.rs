@@ -4,6 +4,7 @@
 mod answer;
 mod channels;
 mod commands;
+mod form;
 mod guilds;
 mod interactions;
 mod messages;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Multipart, Path, Query, Request, State};
+use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -127,37 +128,27 @@ type Read = (Value, Vec<(String, Bytes)>, usize);
 
 /// The JSON of a request and its files, whichever way it is encoded.
 async fn read(request: Request) -> Result<Read, Refusal> {
-    let is_form = request
+    let boundary = request
         .headers()
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.starts_with("multipart/form-data"));
-    if !is_form {
-        let body = Bytes::from_request(request, &())
-            .await
-            .map_err(|_| Refusal::too_large())?;
-        if body.is_empty() {
-            return Ok((Value::Null, vec![], 0));
-        }
-        let value = serde_json::from_slice(&body).map_err(|_| Refusal::not_json())?;
-        return Ok((value, vec![], body.len()));
-    }
-    let mut form = Multipart::from_request(request, &())
+        .and_then(|value| value.strip_prefix("multipart/form-data"))
+        .and_then(|value| value.split_once("boundary="))
+        .map(|(_, boundary)| boundary.trim_matches('"').to_owned());
+    let body = Bytes::from_request(request, &())
         .await
-        .map_err(|_| Refusal::not_json())?;
-    let (mut value, mut files, mut size) = (Value::Null, vec![], 0);
-    while let Ok(Some(field)) = form.next_field().await {
-        let name = field.name().unwrap_or("").to_owned();
-        let file = field.file_name().map(str::to_owned);
-        let data = field.bytes().await.map_err(|_| Refusal::too_large())?;
-        size += data.len();
-        if name == "payload_json" {
-            value = serde_json::from_slice(&data).map_err(|_| Refusal::not_json())?;
-        } else if let Some(file) = file {
-            files.push((file, data));
+        .map_err(|_| Refusal::too_large())?;
+    let size = body.len();
+    if size == 0 {
+        return Ok((Value::Null, vec![], 0));
+    }
+    match boundary {
+        Some(boundary) => form::read(&body, &boundary).map(|(value, files)| (value, files, size)),
+        None => {
+            let value = serde_json::from_slice(&body).map_err(|_| Refusal::not_json())?;
+            Ok((value, vec![], size))
         }
     }
-    Ok((value, files, size))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
@@ -358,6 +349,7 @@ fn route_call(world: &mut World, call: Call<'_>) -> Result<Done, Refusal> {
         Some("applications" | "oauth2") => commands::route(world, call),
         Some("interactions" | "webhooks") => interactions::route(world, call),
         Some("gateway") => {
+            world.refresh_identifies(call.application);
             let limits = world.applications.get(&call.application).map(|application| json!({
                 "total": world.settings.identify_total, "remaining": application.identifies_left,
                 "reset_after": application.identifies_reset_ms.saturating_sub(world.clock.now_ms()),
