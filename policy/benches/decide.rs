@@ -78,38 +78,67 @@ fn decisions(criterion: &mut Criterion) {
     quantiles(&cases, &place);
 }
 
-/// Single decisions: criterion gives means, the page asks for the slowest too.
+/// Rounds over all commands.
+const ROUNDS: usize = 2_000;
+
+/// Nanoseconds of one run.
+fn nanos(mut run: impl FnMut()) -> u64 {
+    let start = Instant::now();
+    run();
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Single decisions, the things that are compared right after each other, so that
+/// a busy machine slows all of them: the fastest of each command, and quantiles.
 fn quantiles(cases: &[(String, Policy)], place: &NoEnvironment) {
-    let time = |run: &mut dyn FnMut(usize)| {
-        let mut nanos: Vec<u128> = (0..20_000)
-            .map(|index| {
-                let start = Instant::now();
-                run(index % cases.len());
-                start.elapsed().as_nanos()
-            })
-            .collect();
-        nanos.sort_unstable();
-        (
-            nanos[nanos.len() / 2] as f64 / 1e3,
-            nanos[nanos.len() * 99 / 100] as f64 / 1e3,
-        )
-    };
-    let rules: Vec<Rules> = cases.iter().map(|(_, policy)| Rules::new(policy)).collect();
-    let parsers = time(&mut |at| {
-        black_box(mooring_policy::bash::parse_only(&cases[at].0));
-    });
-    let whole = time(&mut |at| {
-        black_box(whole(&rules[at], &cases[at].0, place));
-    });
-    println!(
-        "per command: parsers p50 {:.1} µs, p99 {:.1} µs; decision p50 {:.1} µs ({:.2} of the parsers), p99 {:.1} µs ({:.2} of the parsers' p50)",
-        parsers.0,
-        parsers.1,
-        whole.0,
-        whole.0 / parsers.0,
-        whole.1,
-        whole.1 / parsers.0
-    );
+    let rules: Vec<[Rules; 3]> = cases
+        .iter()
+        .map(|(_, policy)| [0, 50, 10_000].map(|count| grown(policy, count)))
+        .collect();
+    let names = [
+        "two parsers alone",
+        "decide",
+        "decide, 50 rules",
+        "decide, 10,000 rules",
+    ];
+    let mut fastest = vec![[u64::MAX; 4]; cases.len()];
+    let mut all: [Vec<u64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        for (at, (text, _)) in cases.iter().enumerate() {
+            let parsers = nanos(|| {
+                black_box(mooring_policy::bash::parse_only(black_box(text)));
+            });
+            let mut times = [parsers, 0, 0, 0];
+            for (rules, time) in rules[at].iter().zip(&mut times[1..]) {
+                *time = nanos(|| {
+                    black_box(whole(rules, text, place));
+                });
+            }
+            for (index, time) in times.into_iter().enumerate() {
+                fastest[at][index] = fastest[at][index].min(time);
+                all[index].push(time);
+            }
+        }
+    }
+    let sum = |index: usize| fastest.iter().map(|row| row[index]).sum::<u64>() as f64;
+    println!("{} commands, {ROUNDS} rounds; µs a command", cases.len());
+    for (index, name) in names.iter().enumerate() {
+        all[index].sort_unstable();
+        let quantile = |part: usize| all[index][all[index].len() * part / 100] as f64 / 1e3;
+        println!(
+            "{name:22} fastest {:6.2} ({:.2} of the parsers)  p50 {:6.2}  p99 {:6.2}",
+            sum(index) / cases.len() as f64 / 1e3,
+            sum(index) / sum(0),
+            quantile(50),
+            quantile(99),
+        );
+    }
+    let worst = fastest
+        .iter()
+        .map(|row| row[1] as f64 / row[0] as f64)
+        .fold(0.0, f64::max);
+    println!("largest ratio of one command {worst:.2}");
+    println!("10,000 rules take {:.2} of 50 rules' time", sum(3) / sum(2));
 }
 
 criterion_group! {

@@ -83,12 +83,11 @@ impl<'a> Folders<'a> {
 }
 
 fn join(folder: &str, name: &str) -> String {
-    if name.starts_with('/') || name == "~" || name.starts_with("~/") {
-        name.to_owned()
-    } else if folder.is_empty() {
-        name.to_owned()
-    } else {
+    let relative = !(name.starts_with('/') || name == "~" || name.starts_with("~/"));
+    if relative && !folder.is_empty() {
         format!("{folder}/{name}")
+    } else {
+        name.to_owned()
     }
 }
 

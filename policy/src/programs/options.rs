@@ -299,13 +299,12 @@ impl Scan<'_> {
                         self.push(row, *at, Some(value), 0..0, true);
                     }
                 }
-                Some(("sub", name)) => {
+                Some(("sub", name))
                     if operands
                         .first()
-                        .is_some_and(|at| self.words[*at].text == name)
-                    {
-                        self.push(row, operands[0], Some(name.to_owned()), 0..0, true);
-                    }
+                        .is_some_and(|at| self.words[*at].text == name) =>
+                {
+                    self.push(row, operands[0], Some(name.to_owned()), 0..0, true);
                 }
                 Some(("key", key)) => {
                     for at in operands {
