@@ -192,10 +192,7 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
             "spec.discord.attachments.maxBytes",
             json!({"maxLength": 16}),
         ),
-        (
-            "spec.discord.attachments.maxCount",
-            json!({"maximum": 10}),
-        ),
+        ("spec.discord.attachments.maxCount", json!({"maximum": 10})),
         ("spec.models", {
             let mut models = map_by("name", 32);
             models["minItems"] = json!(1);
