@@ -40,6 +40,10 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
             break; // one is enough to ask
         }
     }
+    if let Some(at) = joined_token(text) {
+        let why = "a line continuation inside a word or an operator";
+        troubles.push(Trouble::new(at, at + 2, why));
+    }
     let pipes = text
         .split(['\n', ';'])
         .map(|part| part.matches('|').count())
@@ -56,6 +60,18 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
         )));
     }
     Ok(())
+}
+
+/// A backslash and newline with text on both sides: bash joins the lines before
+/// it looks for words and operators (`2\` and `>&1` become a redirect), and both
+/// parsers look first.
+fn joined_token(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let blank = |byte: Option<&u8>| byte.is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'\n'));
+    text.match_indices("\\\n").map(|(at, _)| at).find(|at| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        !blank(before) && !blank(bytes.get(at + 2))
+    })
 }
 
 /// An upper bound of the levels a parser may descend.
@@ -123,6 +139,22 @@ mod tests {
             "(", "$(", "{ ", "${x:-", "if ", "! ", "time ", "[", "while ", "$((",
         ] {
             assert!(refused(&opener.repeat(200)), "{opener:?}");
+        }
+    }
+
+    #[test]
+    fn lines_joined_inside_a_token_are_found() {
+        for (text, found) in [
+            ("c 2\\\n>&1", true),
+            ("l\\\ns", true),
+            ("ls \\\n  -la", false),
+            ("ls\\\n  -la", false),
+            ("ls \\\n-la", false),
+            ("ls", false),
+        ] {
+            let mut troubles = Vec::new();
+            check(text, &mut troubles).unwrap();
+            assert_eq!(!troubles.is_empty(), found, "{text:?}");
         }
     }
 
