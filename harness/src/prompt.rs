@@ -1,6 +1,6 @@
 //! What the model is told before anybody speaks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mooring_durable::{
@@ -9,6 +9,9 @@ use mooring_durable::{
 };
 
 use crate::{sandbox::Link, workspace::Source};
+
+/// How long a request waits for a sandbox that is not reached yet.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Sections from the Workspace and the sandbox.
 pub struct Sections {
@@ -21,6 +24,9 @@ pub struct Sections {
 #[async_trait]
 impl Prompt for Sections {
     async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
+        // A sandbox that is just starting is worth a moment: the first request of
+        // a conversation should know where it is.
+        let _ = tokio::time::timeout(PATIENCE, self.link.reached()).await;
         let workspace = self.source.current();
         let mut place = match self.link.status() {
             // Not known yet: the section as it was stays.

@@ -265,7 +265,10 @@ async fn follow(source: Arc<Source>, catalog: Arc<Catalog>, engine: Engine, link
 
 fn init_logging() {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        // Warnings of the model library can hold what a provider sent.
+        EnvFilter::new("info,genai=off")
+    });
     let _ = tracing_subscriber::fmt()
         .json()
         .with_env_filter(filter)

@@ -22,6 +22,8 @@ use super::{
 
 /// A message may carry a whole file.
 const MAX_MESSAGE: usize = 32 << 20;
+/// How long a started daemon may take until it answers.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a quiet connection is checked.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How often the absence of a network is proved anew.
@@ -154,24 +156,29 @@ impl Link {
         if let Ok(found) = self.reach().await {
             return Ok(found);
         }
-        self.daemon.start()?;
-        let patience = std::time::Instant::now() + Duration::from_secs(10);
+        let mut process = self.daemon.start()?;
+        let patience = std::time::Instant::now() + START_PATIENCE;
         let mut step = Duration::from_millis(2);
         loop {
-            match self.reach().await {
-                Ok(found) => return Ok(found),
-                Err(error) if std::time::Instant::now() > patience => {
-                    let words = self.daemon.last_words();
-                    return Err(format!(
-                        "the sandbox daemon does not answer at {}: {error}\n{words}",
-                        self.socket.display()
-                    ));
+            let error = match self.reach().await {
+                Ok(found) => {
+                    // It outlives this process; where it does not, it is reaped.
+                    tokio::spawn(async move { process.wait().await });
+                    return Ok(found);
                 }
-                Err(_) => {
-                    tokio::time::sleep(step).await;
-                    step = (step * 2).min(Duration::from_millis(100));
-                }
+                Err(error) => error,
+            };
+            let ended = process.try_wait().ok().flatten();
+            if ended.is_some() || std::time::Instant::now() > patience {
+                let words = self.daemon.last_words();
+                let how = ended.map_or("does not answer".to_owned(), |s| format!("ended ({s})"));
+                let socket = self.socket.display();
+                return Err(format!(
+                    "the sandbox daemon {how}; at {socket}: {error}\n{words}"
+                ));
             }
+            tokio::time::sleep(step).await;
+            step = (step * 2).min(Duration::from_millis(100));
         }
     }
 
@@ -240,9 +247,13 @@ impl Link {
             .lock()
             .expect("never poisoned: no panic while held") = Some(client.clone());
         self.state.send_replace(state);
+        // A silent connection of its own: the kernel ends it the moment the
+        // daemon dies, so that no call is sent to a dead one.
+        let mut pulse = tokio::net::UnixStream::connect(&self.socket).await.ok();
         loop {
             tokio::select! {
                 () = self.lost.notified() => {}
+                () = ended(&mut pulse) => pulse = None,
                 () = tokio::time::sleep(HEARTBEAT) => {}
             }
             let answer = tokio::time::timeout(HEARTBEAT, client.status(StatusRequest {})).await;
@@ -294,6 +305,16 @@ impl Link {
             },
         }
     }
+}
+
+/// Returns when the other side has closed; never where there is no connection.
+async fn ended(pulse: &mut Option<tokio::net::UnixStream>) {
+    use tokio::io::AsyncReadExt;
+    let Some(stream) = pulse else {
+        return std::future::pending().await;
+    };
+    let mut sink = [0; 64];
+    while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {}
 }
 
 fn now() -> Millis {

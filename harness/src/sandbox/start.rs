@@ -1,10 +1,8 @@
 //! Starts the sandbox daemon of a project on this machine.
 
-use std::{
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::{path::PathBuf, process::Stdio};
+
+use tokio::process::{Child, Command};
 
 /// How the daemon is started: this program again, with a hidden subcommand, in a
 /// session of its own, so that the end of the harness never ends it.
@@ -20,7 +18,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts it. That it serves is seen at its socket; the error is one for people.
-    pub fn start(&self) -> Result<(), String> {
+    pub fn start(&self) -> Result<Child, String> {
         let told = |error: std::io::Error| {
             format!(
                 "the sandbox daemon ({}) does not start: {error}",
@@ -33,8 +31,9 @@ impl Daemon {
             .open(&self.log)
             .map_err(told)?;
         let errors = log.try_clone().map_err(told)?;
-        let mut command = Command::new(&self.program);
-        command
+        // The running program itself, also where its file was replaced meanwhile.
+        Command::new("/proc/self/exe")
+            .arg0(&self.program)
             .args(&self.arguments)
             // Nothing of the harness's environment reaches the sandbox.
             .env_clear()
@@ -46,14 +45,8 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            .process_group(0);
-        let mut child = command.spawn().map_err(told)?;
-        // Reaped when it ends; it may outlive this process.
-        std::thread::Builder::new()
-            .name("sandbox-daemon-wait".into())
-            .spawn(move || child.wait())
-            .map_err(told)?;
-        Ok(())
+            .spawn()
+            .map_err(told)
     }
 
     /// The end of its log, for an error that people read.

@@ -103,7 +103,7 @@ impl Service {
             );
             let conversation = self
                 .engine
-                .create_conversation(&request.model, settings, Vec::new())
+                .create_conversation(&self.model_of(request), settings, Vec::new())
                 .await
                 .map_err(session)?;
             // The thread's row carries its conversation before the first input
@@ -120,11 +120,19 @@ impl Service {
             0 => {
                 let settings = json!({ "title": title(content) });
                 self.engine
-                    .create_conversation(&request.model, settings, Vec::new())
+                    .create_conversation(&self.model_of(request), settings, Vec::new())
                     .await
                     .map_err(session)
             }
             id => Ok(ConversationId(id)),
+        }
+    }
+
+    /// The model that a new conversation is for; it stays its model.
+    fn model_of(&self, request: &wire::SubmitRequest) -> String {
+        match request.model.as_str() {
+            "" => self.catalog.names().into_iter().next().unwrap_or_default(),
+            name => name.to_owned(),
         }
     }
 

@@ -11,7 +11,7 @@ use mooring_durable::{
 };
 use mooring_wire::sandbox::{
     AttachRequest, ExecRequest, Execution, Outcome, SignalRequest, attach_frame::Frame,
-    outcome::End, signal_request::Signal,
+    exec_response::Start as Started, outcome::End, signal_request::Signal,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -68,30 +68,40 @@ impl Tool for Bash {
             given => given,
         };
         // Sent again after a crash: a known id never starts a second time.
-        client
-            .exec(ExecRequest {
-                execution: Some(Execution {
-                    id: call.execution.clone(),
-                    args_hash: call.arguments_hash.0.clone(),
-                }),
-                command: text(&call.arguments, "command").to_owned(),
-                timeout_ms: timeout,
-                env: self
-                    .0
-                    .source
-                    .current()
-                    .spec
-                    .sandbox
-                    .env
-                    .clone()
-                    .into_iter()
-                    .collect(),
-                state_id: bound(call, "state").to_owned(),
-                boot_id: bound(call, "boot").to_owned(),
-                ..ExecRequest::default()
-            })
-            .await
-            .map_err(|status| self.0.failure(&status))?;
+        let mut request = ExecRequest {
+            execution: Some(Execution {
+                id: call.execution.clone(),
+                args_hash: call.arguments_hash.0.clone(),
+            }),
+            command: text(&call.arguments, "command").to_owned(),
+            timeout_ms: timeout,
+            env: self
+                .0
+                .source
+                .current()
+                .spec
+                .sandbox
+                .env
+                .clone()
+                .into_iter()
+                .collect(),
+            state_id: bound(call, "state").to_owned(),
+            boot_id: bound(call, "boot").to_owned(),
+            ..ExecRequest::default()
+        };
+        let sent = client.exec(request.clone()).await;
+        let answer = sent.map_err(|status| self.0.failure(&status))?.into_inner();
+        if answer.start() == Started::OtherSandbox
+            && start == Start::Fresh
+            && let Some(status) = self.0.link.status()
+        {
+            // The daemon was replaced between the intent and this first try, so
+            // nothing can have run: the new one takes it.
+            request.state_id = status.state_id.clone();
+            request.boot_id = status.boot_id.clone();
+            let sent = client.exec(request).await;
+            sent.map_err(|status| self.0.failure(&status))?;
+        }
         let mut offset = match start {
             Start::Fresh => 0,
             Start::Again { offset } => offset,
