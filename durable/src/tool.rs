@@ -163,7 +163,7 @@ pub trait Tool: Send + Sync {
     ) -> Result<ToolEnd, ToolFailure>;
 
     /// The result is committed; the execution may be forgotten. Only for
-    /// [`Replay::Attach`].
+    /// [`Replay::Attach`]. Of the call, run and requesters are not kept by then.
     async fn release(&self, _call: &Call) -> Result<(), ToolFailure> {
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 
 use async_trait::async_trait;
@@ -29,6 +29,8 @@ use crate::turn::{CALLS, Turn, call};
 
 pub struct Bench {
     turn: Turn,
+    tools: Vec<Arc<dyn Tool>>,
+    own: Weak<Bench>,
     /// Who waits for the ends of a conversation's runs.
     ends: Mutex<HashMap<ConversationId, mpsc::UnboundedSender<()>>>,
     /// Told of each request; `true`: it is to stay without an answer.
@@ -37,8 +39,12 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Arc<Bench> {
-        Arc::new(Bench {
-            turn: Turn::new(),
+        let turn = Turn::new();
+        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Look::new(turn.result.clone()))];
+        Arc::new_cyclic(|own| Bench {
+            turn,
+            tools,
+            own: own.clone(),
             ends: Mutex::default(),
             hang: Mutex::default(),
         })
@@ -69,13 +75,7 @@ struct Answers(Arc<Bench>);
 
 impl Models for Bench {
     fn resolve(&self, _name: &str) -> Option<Arc<dyn Model>> {
-        let hang = self.hang.lock().expect("no panics").clone();
-        let copy = Bench {
-            turn: Turn::new(),
-            ends: Mutex::default(),
-            hang: Mutex::new(hang),
-        };
-        Some(Arc::new(Answers(Arc::new(copy))))
+        Some(Arc::new(Answers(self.own.upgrade()?)))
     }
 }
 
@@ -120,20 +120,34 @@ impl Model for Answers {
     }
 }
 
-struct Look(String);
+struct Look {
+    text: String,
+    declaration: ToolDeclaration,
+}
+
+impl Look {
+    fn new(text: String) -> Look {
+        let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+        let schema = ToolSchema {
+            name: "look".into(),
+            description: "Looks at a part of a file".into(),
+            parameters,
+        };
+        Look {
+            text,
+            declaration: ToolDeclaration {
+                schema,
+                replay: Replay::Safe,
+                sequential: false,
+            },
+        }
+    }
+}
 
 #[async_trait]
 impl Tool for Look {
     fn declaration(&self) -> ToolDeclaration {
-        ToolDeclaration {
-            schema: ToolSchema {
-                name: "look".into(),
-                description: "Looks at a part of a file".into(),
-                parameters: json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}),
-            },
-            replay: Replay::Safe,
-            sequential: false,
-        }
+        self.declaration.clone()
     }
     fn summary(&self, arguments: &Value) -> String {
         arguments["path"].as_str().unwrap_or_default().to_owned()
@@ -145,7 +159,7 @@ impl Tool for Look {
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        let content = vec![Part::text(&self.0)];
+        let content = vec![Part::text(&self.text)];
         Ok(ToolEnd::Completed(ToolResult {
             content,
             is_error: false,
@@ -157,7 +171,7 @@ impl Tool for Look {
 
 impl Toolbox for Bench {
     fn tools(&self, _conversation: ConversationId) -> Vec<Arc<dyn Tool>> {
-        vec![Arc::new(Look(self.turn.result.clone()))]
+        self.tools.clone()
     }
 }
 

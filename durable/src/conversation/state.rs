@@ -103,9 +103,17 @@ pub(crate) struct Slot {
 pub(crate) struct CallOrigin {
     /// The answer that made it.
     pub entry: EntryId,
+    /// Known while the run is going; not kept with the call.
+    #[serde(skip, default = "no_run")]
     pub run: SubmissionId,
+    #[serde(skip)]
     pub requesters: Vec<Requester>,
+    #[serde(skip)]
     pub autonomous: bool,
+}
+
+fn no_run() -> SubmissionId {
+    SubmissionId(0)
 }
 
 /// The outcome of a call's task.

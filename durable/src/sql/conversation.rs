@@ -9,12 +9,12 @@ use crate::id::{ConversationId, Millis};
 pub(crate) const PUT: &str = "INSERT INTO conversation
  (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit)
  SELECT value->>1, NULL, NULL, NULL, 0, value->>2, value->>3, value->>4, value->>5, value->>5, value->>0
- FROM json_each(?)";
+ FROM jsonb_each(?)";
 
 /// The title is set once, by the first input.
 pub(crate) const TOUCH: &str =
     "UPDATE conversation SET last_at = n.at, title = coalesce(n.title, conversation.title)
- FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM json_each(?)) AS n
+ FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM jsonb_each(?)) AS n
  WHERE conversation.id = n.id";
 
 pub(crate) const READ: &str = "SELECT id, title, settings, model, last_at FROM conversation

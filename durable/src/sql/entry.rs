@@ -14,7 +14,7 @@ pub(crate) const INSERT: &str = "INSERT INTO entry
  (id, conversation, seq, kind, state, message, data, head, edits, writer, submission, at, commit_no)
  SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9,
   value->>10, value->>11, value->>12, value->>0
- FROM json_each(?)";
+ FROM jsonb_each(?)";
 
 /// The columns that [`EntryRow::read`] takes.
 macro_rules! columns {

@@ -18,7 +18,7 @@ pub(crate) const INSERT: &str = "INSERT INTO submission
  (id, conversation, type, request_id, requester, content, when_busy, autonomous, data, state, entry, at, created_commit)
  SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10,
   value->>11, value->>12, value->>0
- FROM json_each(?)";
+ FROM jsonb_each(?)";
 
 /// Moves submissions on; a placed one's content is in its entry.
 pub(crate) const MOVE: &str = "UPDATE submission SET state = n.state, reason = n.reason, detail = n.detail,
@@ -26,7 +26,7 @@ pub(crate) const MOVE: &str = "UPDATE submission SET state = n.state, reason = n
  content = CASE WHEN coalesce(n.entry, submission.entry) IS NULL THEN submission.content END,
  settled_commit = CASE WHEN n.state IN ('done', 'unanswered') THEN n.number END
  FROM (SELECT value->>0 AS number, value->>1 AS id, value->>2 AS state, value->>3 AS reason, value->>4 AS detail,
-  value->>5 AS entry, value->>6 AS answer FROM json_each(?)) AS n
+  value->>5 AS entry, value->>6 AS answer FROM jsonb_each(?)) AS n
  WHERE submission.id = n.id AND submission.state IN ('queued', 'placed')";
 
 macro_rules! columns {

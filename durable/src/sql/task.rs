@@ -12,7 +12,7 @@ pub(crate) const PUT: &str = "INSERT INTO task
   created_at, ended_at, created_commit, changed_commit)
  SELECT value->>1, value->>2, value->>3, value->>4, 1, 0, value->>5, value->>6, value->>7, value->>8, value->>9,
   value->>10, value->>11, value->>0, value->>0
- FROM json_each(?) WHERE true
+ FROM jsonb_each(?) WHERE true
  ON CONFLICT (id) DO UPDATE SET status = excluded.status, abort_mark = coalesce(excluded.abort_mark, abort_mark),
   checkpoint = excluded.checkpoint, outcome = excluded.outcome, ended_at = excluded.ended_at,
   changed_commit = excluded.changed_commit";

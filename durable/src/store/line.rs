@@ -1,8 +1,11 @@
 //! The line of commits: one connection, one writer, one flush for all that wait.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use futures::TryStreamExt;
@@ -178,6 +181,7 @@ async fn run(
     let mut group = Vec::new();
     let streams = writer.streams.clone();
     let mut stopping = false;
+    let mut gather = Gather::default();
     loop {
         tokio::select! {
             biased;
@@ -198,16 +202,16 @@ async fn run(
                 continue;
             }
         }
-        while group.len() < GROUP
-            && let Ok(next) = waiting.try_recv()
-        {
-            group.push(next);
-        }
+        drain(&mut waiting, &mut group);
+        gather.wait(&mut waiting, &mut group).await;
         let taken = writer.streams.take();
         if group.is_empty() && taken.is_empty() {
             continue;
         }
-        if let Err(error) = writer.group(&mut group, taken).await {
+        let (members, begun) = (group.len(), Instant::now());
+        let outcome = writer.group(&mut group, taken).await;
+        gather.flushed(members, begun.elapsed());
+        if let Err(error) = outcome {
             tracing::error!(%error, "the session has failed");
             let _ = failed.send(Some(error.clone()));
             waiting.close();
@@ -241,6 +245,48 @@ async fn run(
     let _ = failed.send(Some(SessionError::Closed));
     writer.hub.close();
     writer.connection
+}
+
+/// Takes what waits, without waiting.
+fn drain(waiting: &mut mpsc::UnboundedReceiver<Waiting>, group: &mut Vec<Waiting>) {
+    while group.len() < GROUP
+        && let Ok(next) = waiting.try_recv()
+    {
+        group.push(next);
+    }
+}
+
+/// Whether a group waits for more members. Those whose commits stood together come
+/// back together, a little apart: without this the first of them would have a flush
+/// of its own, and the others would wait for it.
+#[derive(Debug, Default)]
+struct Gather {
+    /// Members of the last two groups.
+    sizes: [usize; 2],
+    last_flush: Duration,
+}
+
+impl Gather {
+    /// The longest wait.
+    const LONGEST: Duration = Duration::from_millis(3);
+
+    fn flushed(&mut self, members: usize, took: Duration) {
+        self.sizes = [self.sizes[1], members];
+        self.last_flush = took;
+    }
+
+    /// Waits for as many as there were before, for a small part of a flush.
+    async fn wait(&self, waiting: &mut mpsc::UnboundedReceiver<Waiting>, group: &mut Vec<Waiting>) {
+        let expected = self.sizes[0].max(self.sizes[1]).min(GROUP);
+        if group.is_empty() || group.len() >= expected {
+            return;
+        }
+        let until = Instant::now() + (self.last_flush / 4).min(Self::LONGEST);
+        while group.len() < expected && Instant::now() < until {
+            tokio::task::yield_now().await;
+            drain(waiting, group);
+        }
+    }
 }
 
 /// A member of a group.

@@ -263,11 +263,13 @@ async fn the_scripted_run_comes_to_its_end() {
     engine.set(opened.clone()).ok();
     opened.start();
     tokio::select! {
-        () = script(&opened) => {}
+        biased;
+        // Known before anyone who waits for a commit is told.
         error = opened.failed() => {
             eprintln!("{error}");
             std::process::exit(SESSION_FAILED);
         }
+        () = script(&opened) => {}
     }
     opened.close().await.unwrap();
     Outcome::read(&folder).check();

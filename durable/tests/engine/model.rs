@@ -34,11 +34,10 @@ async fn d043_a_retry_is_visible_and_the_second_attempt_answers() {
     })
     .await;
     assert_eq!(view.run.unwrap().note, "retry 1 of 4 in 30 s: overloaded");
-    assert_eq!(
-        (engine.running(), engine.waiting()),
-        (0, 1),
-        "a run that waits for a timer does not run"
-    );
+    eventually("a run that waits for a timer does not run", async || {
+        (engine.running(), engine.waiting()) == (0, 1)
+    })
+    .await;
     world.clock.awaited(START + 30_000).await;
     world.clock.advance(29_999);
     assert_eq!(
@@ -271,7 +270,10 @@ async fn a_run_waits_for_a_missing_key_over_a_restart_and_goes_on_once_it_is_the
     assert_eq!(waiting.run.unwrap().note, "waits for ANTHROPIC_API_KEY");
     engine.abandon().await;
     let engine = world.start().await;
-    assert_eq!((engine.running(), engine.waiting()), (0, 1));
+    eventually("waiting", async || {
+        (engine.running(), engine.waiting()) == (0, 1)
+    })
+    .await;
     world.script(|_| Reply::Say("fine"));
     engine.models_changed();
     assert_eq!(settled(&engine, submission).await, "done");
