@@ -52,12 +52,9 @@ pub(crate) fn expand(raw: &str) -> Braces {
     if parts.len() > MAX_WORDS {
         return Braces::Unresolved;
     }
-    Braces::Words(
-        parts
-            .iter()
-            .map(|part| format!("{before}{part}{after}"))
-            .collect(),
-    )
+    let words = parts.iter().map(|part| format!("{before}{part}{after}"));
+    // `{,a}` is one word: nothing at all is no word.
+    Braces::Words(words.filter(|word| !word.is_empty()).collect())
 }
 
 /// `{01..10}` keeps its width, which is not worked out here.
@@ -106,6 +103,8 @@ mod tests {
             ("\"{a,b}\"", Braces::None),
             ("src/{a,b}.rs", words(&["src/a.rs", "src/b.rs"])),
             ("{rm,-rf,build}", words(&["rm", "-rf", "build"])),
+            ("{,a,b}", words(&["a", "b"])),
+            ("x{,a}", words(&["x", "xa"])),
             ("{1..3}", words(&["1", "2", "3"])),
             ("{3..1}", words(&["3", "2", "1"])),
             ("{01..3}", Braces::Unresolved),
