@@ -39,6 +39,12 @@ pub fn program() -> PathBuf {
     program
 }
 
+impl Default for Project {
+    fn default() -> Project {
+        Project::new()
+    }
+}
+
 impl Project {
     /// An empty git repository with the default Workspace.
     pub fn new() -> Project {

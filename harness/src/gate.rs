@@ -14,7 +14,7 @@ use mooring_durable::{
     tool::Call,
 };
 use mooring_policy::{
-    Action, Decision, Environment, Facts, ResolvedPath, Rules, decide, grant_covers, propose_grant,
+    Action, Decision, Environment, Facts, ResolvedPath, decide, grant_covers, propose_grant,
 };
 use mooring_wire::sandbox::{ResolveRequest, StatRequest};
 use serde_json::{Value, json};
@@ -113,12 +113,19 @@ impl PolicyGate {
             );
         }
         for file in facts.runs().take(MAX_PATHS) {
-            let Ok(found) = client.resolve(ResolveRequest { path: file.to_owned() }).await else {
+            let Ok(found) = client
+                .resolve(ResolveRequest {
+                    path: file.to_owned(),
+                })
+                .await
+            else {
                 continue;
             };
             let path = found.into_inner().canonical;
             if let Ok(stat) = client.stat(StatRequest { path }).await {
-                known.contents.insert(file.to_owned(), stat.into_inner().sha256);
+                known
+                    .contents
+                    .insert(file.to_owned(), stat.into_inner().sha256);
             }
         }
         known
@@ -126,7 +133,6 @@ impl PolicyGate {
 
     fn granted(
         &self,
-        workspace: &Loaded,
         call: &Call,
         facts: &Facts,
         decision: &Decision,
@@ -141,19 +147,9 @@ impl PolicyGate {
             .iter()
             .filter(|grant| grant.holds(now) && grant.tool == call.tool)
             .filter(|grant| grant.conversation.is_none_or(|c| c == call.conversation))
-            .find(|grant| covers(&grant.rule, &workspace.rules, facts, decision, known))
+            .find(|grant| grant_covers(&grant.rule, facts, decision, known))
             .map(|grant| grant.id)
     }
-}
-
-fn covers(
-    rule: &mooring_policy::GrantRule,
-    _rules: &Rules,
-    facts: &Facts,
-    decision: &Decision,
-    known: &Known,
-) -> bool {
-    grant_covers(rule, facts, decision, known)
 }
 
 #[async_trait]
@@ -161,10 +157,10 @@ impl Gate for PolicyGate {
     async fn decide(&self, call: &Call, approvals: &[Approval]) -> Gated {
         let workspace = self.hands.source.current();
         let (facts, decision, known) = self.consider(&workspace, call).await;
-        if let Some(path) = call.arguments.get("path").and_then(Value::as_str) {
-            if let Some(found) = known.paths.get(path) {
-                self.hands.decided_on(call.task, found.canonical.clone());
-            }
+        if let Some(path) = call.arguments.get("path").and_then(Value::as_str)
+            && let Some(found) = known.paths.get(path)
+        {
+            self.hands.decided_on(call.task, found.canonical.clone());
         }
         let record = json!({
             "decision": decision,
@@ -180,7 +176,7 @@ impl Gate for PolicyGate {
                 Standing::Approved => Gated::Allow { record },
                 Standing::Refused(reason) => Gated::Deny { reason, record },
                 Standing::None => {
-                    if let Some(grant) = self.granted(&workspace, call, &facts, &decision, &known) {
+                    if let Some(grant) = self.granted(call, &facts, &decision, &known) {
                         return Gated::Allow {
                             record: json!({
                                 "decision": decision,

@@ -185,6 +185,8 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
             .await;
     });
     engine.start();
+    // The policy may have changed while nobody ran: calls that wait are decided anew.
+    engine.policy_changed();
     tracing::info!(project = %launch.project.display(), "the harness serves");
 
     let server = Server::builder()

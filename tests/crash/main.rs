@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mooring_tests::project::{BOUND, Client, Project};
+use mooring_tests::project::{BOUND, Client, Project, met};
 use mooring_wire::harness::{self as wire, Part, SubmitRequest, ViewRequest};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -219,12 +219,12 @@ async fn fifty_kills_of_the_sandbox_daemon_repeat_nothing_and_tell_what_was_inte
     let project = Project::with_workspace(POLICY);
     let mut random = StdRng::seed_from_u64(seed());
     let mut load = Load::default();
-    let mut killed = 0;
-    while killed < 50 {
-        load.submit(&project, killed % CONVERSATIONS).await;
+    for kill in 0..50 {
+        load.submit(&project, kill % CONVERSATIONS).await;
+        met(|| !project.daemons().is_empty()).await;
         let pause = random.random_range(0..80);
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        killed += usize::from(project.kill_daemon() > 0);
+        project.kill_daemon();
     }
     load.settle(&project).await;
     let side = project.read("side.txt");

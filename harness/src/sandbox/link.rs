@@ -242,11 +242,15 @@ impl Link {
         let status = Arc::new(status);
         let mut probed = std::time::Instant::now();
         let state = self.judge(&mut client, status.clone(), targets).await;
+        let reached = !matches!(state, State::Down { .. });
         *self
             .client
             .lock()
-            .expect("never poisoned: no panic while held") = Some(client.clone());
+            .expect("never poisoned: no panic while held") = reached.then(|| client.clone());
         self.state.send_replace(state);
+        if !reached {
+            return;
+        }
         // A silent connection of its own: the kernel ends it the moment the
         // daemon dies, so that no call is sent to a dead one.
         let mut pulse = tokio::net::UnixStream::connect(&self.socket).await.ok();
@@ -264,8 +268,10 @@ impl Link {
             }
             if probed.elapsed() > PROBE_EVERY {
                 probed = std::time::Instant::now();
-                let state = self.judge(&mut client, status.clone(), targets).await;
-                self.state.send_replace(state);
+                match self.judge(&mut client, status.clone(), targets).await {
+                    State::Down { .. } => break,
+                    state => self.state.send_replace(state),
+                };
             }
         }
         *self
@@ -294,6 +300,10 @@ impl Link {
         let proof = targets.probe(client).await;
         match proof {
             Proof::Denied => State::Ready(status),
+            Proof::Lost(error) => State::Down {
+                since: now(),
+                error,
+            },
             _ if status.grade == "not-isolated" => State::Ready(status),
             Proof::Reached(names) => State::Refused {
                 status,

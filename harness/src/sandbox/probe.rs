@@ -16,8 +16,10 @@ pub enum Proof {
     Denied,
     /// These answered.
     Reached(Vec<String>),
-    /// Too few live targets, or no answer of the daemon.
+    /// Too few live targets.
     Unknown(String),
+    /// The daemon did not answer; whatever it would have said, it is not there.
+    Lost(String),
 }
 
 /// Listeners of the harness on this machine, which a sandbox with a network of
@@ -64,8 +66,8 @@ impl Targets {
         };
         let answer = tokio::time::timeout(Duration::from_secs(10), daemon.probe(request)).await;
         match answer {
-            Err(_) => Proof::Unknown("the sandbox did not answer the probe in 10 s".into()),
-            Ok(Err(status)) => Proof::Unknown(status.message().to_owned()),
+            Err(_) => Proof::Lost("the sandbox did not answer the probe in 10 s".into()),
+            Ok(Err(status)) => Proof::Lost(status.message().to_owned()),
             Ok(Ok(response)) => {
                 let reached: Vec<String> = response
                     .into_inner()

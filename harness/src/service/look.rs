@@ -109,15 +109,23 @@ impl Service {
     ) -> Result<wire::EntriesResponse, Status> {
         let mut last = None;
         for number in 1.. {
-            match self.engine.attempt(generation, number).await.map_err(session)? {
+            match self
+                .engine
+                .attempt(generation, number)
+                .await
+                .map_err(session)?
+            {
                 Some(attempt) => last = Some(attempt),
                 None => break,
             }
         }
-        let attempt = last.ok_or_else(|| {
-            status(Code::NotFound, format!("there is no request {generation}"))
-        })?;
-        let rebuilt = self.engine.rebuild(conversation, &attempt).await.map_err(session)?;
+        let attempt = last
+            .ok_or_else(|| status(Code::NotFound, format!("there is no request {generation}")))?;
+        let rebuilt = self
+            .engine
+            .rebuild(conversation, &attempt)
+            .await
+            .map_err(session)?;
         Ok(wire::EntriesResponse {
             request_json: serde_json::to_string(&rebuilt.request)
                 .map_err(|error| status(Code::Corrupt, error.to_string()))?,

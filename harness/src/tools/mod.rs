@@ -54,10 +54,10 @@ impl Hands {
             .expect("never poisoned: no panic while held");
         // Calls that were denied or aborted leave theirs behind; they are few,
         // and ids ascend, so that the oldest are the stale ones.
-        if decided.len() >= 1_000 {
-            if let Some(oldest) = decided.keys().min().copied() {
-                decided.remove(&oldest);
-            }
+        if decided.len() >= 1_000
+            && let Some(oldest) = decided.keys().min().copied()
+        {
+            decided.remove(&oldest);
         }
         decided.insert(task, canonical);
     }

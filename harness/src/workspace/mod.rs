@@ -190,5 +190,19 @@ fn read(path: &PathBuf) -> Result<Workspace, Error> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Error::Workspace(format!("{name} cannot be read: {error}")))?;
-    read_workspace(&text, &name).map_err(|error| Error::Workspace(error.to_string()))
+    let workspace =
+        read_workspace(&text, &name).map_err(|error| Error::Workspace(error.to_string()))?;
+    // A broken expectation is a wrong Workspace, like a wrong field.
+    let problems = mooring_policy::validate(&workspace.spec.policy);
+    match problems.is_empty() {
+        true => Ok(workspace),
+        false => Err(Error::Workspace(format!(
+            "{name}: {}",
+            problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
+        ))),
+    }
 }
