@@ -36,7 +36,9 @@ fn time_to_prompt(project: &Project) -> Duration {
         .spawn()
         .unwrap();
     let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
     let took = begun.elapsed();
     drop(child.stdin.take());
     child.wait().unwrap();
@@ -58,17 +60,29 @@ async fn main() {
     let policy = "tool: {\"*\": allow}\nbash: {\"*\": allow}\npath: {\"*\": allow}";
     let project = Project::with_workspace(policy);
     let mut client = project.client().await;
-    println!("{:<48} {:>6} KiB", "harness at rest, new", resident_kib(project.status().await.pid));
+    println!(
+        "{:<48} {:>6} KiB",
+        "harness at rest, new",
+        resident_kib(project.status().await.pid)
+    );
     let daemons: u64 = project.daemons().into_iter().map(resident_kib).sum();
-    println!("{:<48} {daemons:>6} KiB", "sandbox daemon at rest (all its processes)");
+    println!(
+        "{:<48} {daemons:>6} KiB",
+        "sandbox daemon at rest (all its processes)"
+    );
 
     let begun = Instant::now();
     let mut conversation = 0;
     for turn in 0..TURNS {
-        conversation = project.submit(&mut client, conversation, &format!("message {turn}")).await;
+        conversation = project
+            .submit(&mut client, conversation, &format!("message {turn}"))
+            .await;
     }
     project.idle(&mut client, conversation).await;
-    println!("{TURNS} turns of one conversation in {:.1?}", begun.elapsed());
+    println!(
+        "{TURNS} turns of one conversation in {:.1?}",
+        begun.elapsed()
+    );
     println!(
         "{:<48} {:>6} KiB",
         "harness at rest, after them",

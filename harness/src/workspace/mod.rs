@@ -200,7 +200,7 @@ fn read(path: &PathBuf) -> Result<Workspace, Error> {
             "{name}: {}",
             problems
                 .iter()
-                .map(ToString::to_string)
+                .map(|problem| format!("spec.policy.{problem}"))
                 .collect::<Vec<_>>()
                 .join("; ")
         ))),
