@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use mooring_crds::Approval;
 use serde_json::{Value, json};
 
-use crate::namespace::TestNamespace;
+use crate::namespace::{TestNamespace, eventually};
 
 pub fn good_approval(name: &str) -> Approval {
     let all: BTreeMap<String, Value> =
@@ -36,6 +36,45 @@ pub async fn approvals_of_harness(namespace: &TestNamespace) -> Api<Approval> {
     namespace.api_as(&user).await
 }
 
+/// Waits until both admission policies are in force: that is a moment after the
+/// chart was installed.
+pub async fn policies_in_force(namespace: &TestNamespace) {
+    let harness = approvals_of_harness(namespace).await;
+    namespace
+        .bind("prober", "ClusterRole", "mooring-approver")
+        .await;
+    let prober: Api<Approval> = namespace.api_as("prober").await;
+    let anyone: Api<Approval> = namespace.api();
+    let tried = std::sync::atomic::AtomicU32::new(0);
+    eventually("admission policies in force", || async {
+        let name = format!(
+            "probe-{}",
+            tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        );
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let refused = anyone.create(&dry, &good_approval(&name)).await.is_err();
+        let params = PostParams::default();
+        harness
+            .create(&params, &good_approval(&name))
+            .await
+            .unwrap();
+        let forged = json!({"verdict": "Denied", "decidedBy": "nobody"});
+        let decided = decide(&prober, &name, forged).await.ok()?.spec.decision?;
+        (refused && decided.decided_by.as_deref() == Some("prober")).then_some(())
+    })
+    .await;
+    for index in 0..tried.load(std::sync::atomic::Ordering::Relaxed) {
+        let name = format!("probe-{index}");
+        anyone
+            .delete(&name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+}
+
 async fn decide(api: &Api<Approval>, name: &str, decision: Value) -> Result<Approval, String> {
     let patch = Patch::Merge(json!({"spec": {"decision": decision}}));
     api.patch(name, &PatchParams::default(), &patch)
@@ -46,6 +85,7 @@ async fn decide(api: &Api<Approval>, name: &str, decision: Value) -> Result<Appr
 #[tokio::test]
 async fn only_permitted_people_decide_once_and_under_their_own_name() {
     let namespace = TestNamespace::new("admission").await;
+    policies_in_force(&namespace).await;
     let harness = approvals_of_harness(&namespace).await;
     // Ada asked; Bob may decide as well; Mallory may change Approvals and no more.
     for approver in ["ada@example.com", "bob"] {
@@ -122,6 +162,7 @@ async fn only_permitted_people_decide_once_and_under_their_own_name() {
 #[tokio::test]
 async fn a_requester_may_approve_where_the_workspace_lets_them() {
     let namespace = TestNamespace::new("self-approval").await;
+    policies_in_force(&namespace).await;
     let harness = approvals_of_harness(&namespace).await;
     namespace
         .bind("ada@example.com", "ClusterRole", "mooring-approver")
@@ -146,6 +187,7 @@ async fn a_requester_may_approve_where_the_workspace_lets_them() {
 #[tokio::test]
 async fn only_the_harness_makes_approvals_and_writes_their_status() {
     let namespace = TestNamespace::new("makers").await;
+    policies_in_force(&namespace).await;
     let harness = approvals_of_harness(&namespace).await;
     let other = format!("system:serviceaccount:{}:other-harness", namespace.name);
     let change = json!([{"apiGroups": ["mooring.dev"], "resources": ["approvals", "approvals/status"], "verbs": ["get", "create", "patch"]}]);
@@ -196,6 +238,7 @@ async fn only_the_harness_makes_approvals_and_writes_their_status() {
 #[tokio::test]
 async fn approvals_are_found_by_workspace_and_phase() {
     let namespace = TestNamespace::new("fields").await;
+    policies_in_force(&namespace).await;
     let harness = approvals_of_harness(&namespace).await;
     for (name, phase) in [("a", "Pending"), ("b", "Denied"), ("c", "Pending")] {
         harness

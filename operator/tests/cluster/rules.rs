@@ -7,7 +7,7 @@ use mooring_crds::{Approval, Workspace};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admission::{approvals_of_harness, good_approval};
+use crate::admission::{approvals_of_harness, good_approval, policies_in_force};
 use crate::namespace::TestNamespace;
 
 #[derive(Deserialize)]
@@ -105,7 +105,7 @@ async fn the_api_server_refuses_what_every_rule_is_for_and_says_what_would_be_ri
     namespace
         .bind("ada", "ClusterRole", "mooring-approver")
         .await;
-    approvals_of_harness(&namespace).await;
+    policies_in_force(&namespace).await;
     let cases: Vec<Case> =
         serde_saphyr::from_str(include_str!("../../../crds/tests/rules.yaml")).unwrap();
     assert!(cases.len() > 30);

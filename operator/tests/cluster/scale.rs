@@ -14,7 +14,7 @@ use crate::process::Operator;
 
 const WORKSPACES: usize = 1000;
 /// From nothing to the last object; measured at a fraction of it.
-const BOUND: Duration = Duration::from_secs(400);
+const BOUND: Duration = Duration::from_secs(900);
 /// How long nothing may be written afterwards.
 const QUIET: Duration = Duration::from_secs(30);
 
