@@ -19,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, controller, watcher};
 use kube::{Client, Resource};
 use mooring_crds::Approval;
@@ -46,6 +47,22 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 const CRDS_CHECK_EVERY: Duration = Duration::from_secs(5);
 /// Events of one object that come together are one pass.
 const DEBOUNCE: Duration = Duration::from_millis(20);
+
+/// The pause after a watch broke, about a second each time. All watches share one
+/// backoff: growing delays would add up to minutes after a restart of the API server.
+struct WatchPause;
+
+impl Iterator for WatchPause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(500).mul_f64(1.0 + rand::random::<f64>()))
+    }
+}
+
+impl Backoff for WatchPause {
+    fn reset(&mut self) {}
+}
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
@@ -206,6 +223,7 @@ fn controller(
         .with_event_recorder(Arc::new(recorder(client, identity)))
         .with_controller(|inner| {
             inner
+                .trigger_backoff(WatchPause)
                 .with_config(
                     controller::Config::default()
                         .concurrency(settings.concurrency)
