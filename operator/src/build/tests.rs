@@ -64,7 +64,7 @@ fn large() -> Value {
         "sandbox": {
             "image": "mine:2", "runtimeClassName": "gvisor",
             "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "8Gi"}},
-            "env": {"CI": "true"}, "outputBytes": 1024,
+            "env": {"CI": "true"}, "outputBytes": 8192,
             "storage": {"size": "50Gi", "storageClassName": "fast", "accessMode": "ReadWriteOnce"},
         },
         "runState": "Suspended",
@@ -250,7 +250,7 @@ fn what_a_workspace_says_of_its_sandbox_is_done() {
     for said in [
         "--harness=harness.platform.agents.mooring.internal",
         "--env=CI=true",
-        "--output-bytes=1024",
+        "--output-bytes=8192",
     ] {
         assert!(args.contains(said), "{said}: {args}");
     }
