@@ -143,7 +143,10 @@ fn told(error: &serde_saphyr::Error, text: &str) -> String {
 /// to the unknown one, where it is near.
 fn nearest_field(message: &str) -> Option<&str> {
     let (found, expected) = message.split_once("expected ")?;
-    let unknown = found.split('`').nth(1).filter(|_| found.contains("unknown"))?;
+    let unknown = found
+        .split('`')
+        .nth(1)
+        .filter(|_| found.contains("unknown"))?;
     expected
         .trim_start_matches("one of ")
         .split([',', ' '])

@@ -161,10 +161,7 @@ fn the_nearest_known_name_is_proposed_only_where_it_is_near() {
             "unknown field `Model`, expected one of `name`, `model`",
             Some("model"),
         ),
-        (
-            "unknown field `zzz`, expected one of repo, models",
-            None,
-        ),
+        ("unknown field `zzz`, expected one of repo, models", None),
         ("missing field `models`", None),
     ] {
         assert_eq!(nearest_field(message), meant, "{message}");
