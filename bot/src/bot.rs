@@ -237,7 +237,7 @@ impl Bot {
                     && message.edited_timestamp.is_some()
                     && message.is_said()
                 {
-                    self.push(message.channel_id, |message| Job::Edit(message), message);
+                    self.push(message.channel_id, Job::Edit, message);
                 }
             }
             "MESSAGE_DELETE" => {
@@ -267,7 +267,7 @@ impl Bot {
         match serde_json::from_value::<Message>(data) {
             Ok(message) => {
                 if message.is_said() {
-                    self.push(message.channel_id, |message| Job::Message(message), message);
+                    self.push(message.channel_id, Job::Message, message);
                 }
             }
             Err(error) => {

@@ -109,7 +109,7 @@ async fn f17_after_a_crash_and_the_nonce_window_a_sent_message_is_found_and_a_lo
 }
 
 #[tokio::test]
-async fn f19_a_row_that_is_offered_again_while_it_is_sent_is_sent_once() {
+async fn f19_f26_a_row_that_is_offered_again_while_it_is_sent_is_sent_once() {
     let stage = Stage::ready().await;
     let thread = stage.conversation().await;
     stage.settled().await;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::stage::Stage;
 
 #[tokio::test]
-async fn a_mention_opens_a_thread_and_the_answer_comes_into_one_message() {
+async fn f38_a_mention_opens_a_thread_and_the_answer_comes_into_one_message() {
     let stage = Stage::ready().await;
     let thread = stage.mention("hello");
     let answer = stage.answered(thread, "answer to hello").await;
@@ -514,7 +514,7 @@ async fn a_busy_thread_says_whether_a_message_waits_or_is_refused() {
 }
 
 #[tokio::test]
-async fn the_typing_sign_is_up_while_a_run_is_active_and_ends_with_it() {
+async fn f37_the_typing_sign_is_up_while_a_run_is_active_and_an_error_keeps_the_anchor() {
     let stage = Stage::ready().await;
     stage.double.act(|state| state.answers_itself = false);
     let thread = stage.mention("work");

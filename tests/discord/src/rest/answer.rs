@@ -57,7 +57,7 @@ pub(crate) struct Refusal {
     pub status: u16,
     pub code: u64,
     message: String,
-    more: Option<(&'static str, Value)>,
+    more: Option<Box<(&'static str, Value)>>,
     global: bool,
 }
 
@@ -120,14 +120,17 @@ impl Refusal {
     pub fn form(field: &str, code: &str, message: &str) -> Refusal {
         let errors = json!({field: {"_errors": [{"code": code, "message": message}]}});
         Refusal {
-            more: Some(("errors", errors)),
+            more: Some(Box::new(("errors", errors))),
             ..Refusal::new(400, 50035, "Invalid Form Body")
         }
     }
 
     pub fn limited(scope: Scope, after_ms: u64) -> Refusal {
         Refusal {
-            more: Some(("retry_after", json!(after_ms.max(1) as f64 / 1_000.0))),
+            more: Some(Box::new((
+                "retry_after",
+                json!(after_ms.max(1) as f64 / 1_000.0),
+            ))),
             global: scope == Scope::Global,
             ..Refusal::new(429, 0, "You are being rate limited.")
         }
@@ -136,7 +139,7 @@ impl Refusal {
     /// 429 with a code of its own, for edits of old messages.
     pub fn old_edits(after_ms: u64) -> Refusal {
         Refusal {
-            more: Some(("retry_after", json!(after_ms as f64 / 1_000.0))),
+            more: Some(Box::new(("retry_after", json!(after_ms as f64 / 1_000.0)))),
             ..Refusal::new(
                 429,
                 30046,
@@ -148,7 +151,8 @@ impl Refusal {
     pub fn respond(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
         let mut body = json!({"message": self.message, "code": self.code});
-        if let Some((name, more)) = self.more {
+        if let Some(more) = self.more {
+            let (name, more) = *more;
             body[name] = more;
         }
         if self.status == 429 {

@@ -497,10 +497,7 @@ fn edit(world: &mut World, call: &Call<'_>, channel: Id, message: Id) -> Result<
         .get("content")
         .map(|_| check_content(body))
         .transpose()?;
-    let components = body
-        .get("components")
-        .map(|list| check_components(list))
-        .transpose()?;
+    let components = body.get("components").map(check_components).transpose()?;
     let embeds = body.get("embeds").map(check_embeds).transpose()?;
     // An edit notifies nobody, yet what it would have is kept in the ledger.
     let would = match &content {
