@@ -125,7 +125,13 @@ impl Books {
         ]
     }
 
-    fn run_ended(&self, at: Millis, run: &Run, outcome: &RunOutcome) -> [Statement; 2] {
+    fn run_ended(
+        &self,
+        at: Millis,
+        run: &Run,
+        outcome: &RunOutcome,
+        reply_to: Option<&str>,
+    ) -> [Statement; 2] {
         let target = self.key(format_args!("{}-anchor", run.id));
         let key = self.key(format_args!("{}-anchor-end", run.id));
         let mut anchor = self.anchor(run, "answered");
@@ -150,7 +156,7 @@ impl Books {
                 Kind::AnchorEdit,
                 &value(&anchor),
                 Some(&target),
-                None,
+                reply_to,
             ),
         ]
     }
@@ -372,8 +378,14 @@ impl Ledger for Books {
                     out.push(audit::ended(at, call, *outcome));
                 }
                 Change::RunChanged { run } => out.extend(self.run_changed(at, run)),
-                Change::RunEnded { run, outcome, .. } => {
-                    out.extend(self.run_ended(at, run, outcome));
+                Change::RunEnded {
+                    run,
+                    outcome,
+                    inputs,
+                } => {
+                    // The end replies to who asked first, so that it notifies.
+                    let asked = inputs.first().and_then(|input| discord(input, "message"));
+                    out.extend(self.run_ended(at, run, outcome, asked));
                 }
                 Change::ConversationCreated { .. }
                 | Change::CallStarted { .. }

@@ -98,7 +98,11 @@ impl Service {
                 &thread.thread_id,
                 &thread.channel_id,
                 None,
-                thread.previous_message_id.as_str(),
+                // Without a known past the thread begins with this message.
+                match thread.previous_message_id.as_str() {
+                    "" => thread.message_id.as_str(),
+                    previous => previous,
+                },
                 &thread.name,
             );
             let conversation = self
