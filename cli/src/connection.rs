@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mooring_wire::harness::harness_client::HarnessClient;
-use mooring_wire::harness::{ConfigureRequest, StatusRequest, StatusResponse, StopRequest};
+use mooring_wire::harness::{
+    ConfigureRequest, StatusRequest, StatusResponse, StopRequest, ViewRequest,
+};
 use rustix::fs::FlockOperation;
 use tonic::transport::Channel;
 
@@ -93,6 +95,19 @@ impl Connection {
     /// The harness's methods; cheap.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Whether there is such a conversation; the error says so where not.
+    pub async fn check_conversation(&self, conversation: i64) -> Result<(), Error> {
+        if conversation != 0 {
+            let request = ViewRequest {
+                conversation,
+                entries: 1,
+                ..ViewRequest::default()
+            };
+            self.client().view(request).await?;
+        }
+        Ok(())
     }
 
     /// The project and its state.

@@ -191,4 +191,5 @@ CREATE TABLE submission (
     created_commit  INTEGER NOT NULL,
     settled_commit  INTEGER
 ) STRICT;
-CREATE UNIQUE INDEX submission_request ON submission (conversation, request_id) WHERE request_id IS NOT NULL;
+-- In this order it also finds a request whose conversation the caller does not know.
+CREATE UNIQUE INDEX submission_request ON submission (request_id, conversation) WHERE request_id IS NOT NULL;

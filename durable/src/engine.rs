@@ -18,7 +18,7 @@ use crate::{
     error::{OpenError, SessionError, SubmitError},
     gate::{Approval, Decision, Gate},
     hub::Hub,
-    id::{CommitNo, ConversationId, EntryId, Incarnation, SubmissionId, TaskId},
+    id::{CommitNo, ConversationId, EntryId, Incarnation, RequestId, SubmissionId, TaskId},
     ledger::{Change, Ledger, Statement},
     model::Models,
     prompt::Prompt,
@@ -339,6 +339,15 @@ impl Engine {
                 .await
             }
         }
+    }
+
+    /// The first conversation in which this request id was used: a caller that
+    /// asked for a new one and did not hear the answer finds it again.
+    pub async fn conversation_of_request(
+        &self,
+        request: &RequestId,
+    ) -> Result<Option<ConversationId>, SessionError> {
+        self.session().reader.conversation_of_request(request).await
     }
 
     /// A submission as it stands.

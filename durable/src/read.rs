@@ -98,6 +98,20 @@ impl Reader {
             .map_err(of_read)
     }
 
+    pub async fn conversation_of_request(
+        &self,
+        request: &RequestId,
+    ) -> Read<Option<ConversationId>> {
+        let row = sqlx::query(submission::CONVERSATION_OF_REQUEST)
+            .bind(&request.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(of_read)?;
+        row.map(|row| row.try_get(0).map(ConversationId))
+            .transpose()
+            .map_err(of_read)
+    }
+
     pub async fn by_request(
         &self,
         conversation: ConversationId,

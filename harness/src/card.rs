@@ -36,6 +36,10 @@ pub struct Card {
 
 /// Characters of a card's detail; beyond it says how many more there are.
 const DETAIL: usize = 8_000;
+/// Characters of a line.
+const LINE: usize = 400;
+/// Facts of a card; beyond them it says how many more there are.
+const FACTS: usize = 50;
 
 impl Card {
     /// The card of `call`, on which `decision` asked.
@@ -59,16 +63,9 @@ impl Card {
             _ => (call.tool.clone(), arguments.to_string()),
         };
         Card {
-            summary: first_line(&escape_for_display(&summary)),
+            summary: one_line(&escape_for_display(&summary)),
             detail: bounded(&escape_for_display(&detail)),
-            facts: decision
-                .facts
-                .iter()
-                .map(|fact| {
-                    let text = escape_for_display(&fact.text);
-                    format!("{}: {text} ({} by {})", fact.kind, fact.verdict, fact.rule)
-                })
-                .collect(),
+            facts: facts(decision),
             rule: decision.rule.to_string(),
             reason: decision.reason.clone(),
             policy_digest: digest.to_owned(),
@@ -85,9 +82,30 @@ impl Card {
     }
 }
 
-fn first_line(text: &str) -> String {
+fn facts(decision: &Decision) -> Vec<String> {
+    let mut lines: Vec<String> = decision
+        .facts
+        .iter()
+        .take(FACTS)
+        .map(|fact| {
+            let text = one_line(&escape_for_display(&fact.text));
+            format!("{}: {text} ({} by {})", fact.kind, fact.verdict, fact.rule)
+        })
+        .collect();
+    if decision.facts.len() > FACTS {
+        lines.push(format!("[{} more facts]", decision.facts.len() - FACTS));
+    }
+    lines
+}
+
+/// The first line of a text, cut where it is long; what is left out is told.
+pub fn one_line(text: &str) -> String {
     let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default().to_owned();
+    let first = lines.next().unwrap_or_default();
+    let first = match first.char_indices().nth(LINE) {
+        None => first.to_owned(),
+        Some((cut, _)) => format!("{}… [+{} bytes]", &first[..cut], first.len() - cut),
+    };
     match lines.count() {
         0 => first,
         more => format!("{first} [+{more} lines]"),
@@ -113,8 +131,10 @@ mod tests {
 
     #[test]
     fn what_is_not_shown_is_said() {
-        assert_eq!(first_line("ls"), "ls");
-        assert_eq!(first_line("ls\nrm -rf build\n"), "ls [+1 lines]");
+        assert_eq!(one_line("ls"), "ls");
+        assert_eq!(one_line("ls\nrm -rf build\n"), "ls [+1 lines]");
+        let wide = "x".repeat(LINE + 9);
+        assert!(one_line(&wide).ends_with("… [+9 bytes]"));
         let long = "é".repeat(DETAIL + 3);
         assert!(bounded(&long).ends_with("[6 more bytes, not shown]"));
         assert_eq!(bounded("short"), "short");

@@ -176,7 +176,7 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
     let files = source.clone();
     tokio::spawn(async move { files.follow().await });
     let (linked, wanted) = (link.clone(), engine.clone());
-    tokio::spawn(async move {
+    let linking = tokio::spawn(async move {
         linked
             .run(|| {
                 let engine = wanted.clone();
@@ -220,6 +220,8 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
         }
     };
     let _ = std::fs::remove_file(&launch.socket);
+    // From here on nobody starts a daemon again.
+    linking.abort();
     if stop_sandbox {
         crate::sandbox::stop(&link).await;
     }

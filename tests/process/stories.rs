@@ -145,13 +145,13 @@ turns:
     std::fs::write(project.path("go"), "").unwrap();
     let view = project
         .until(&mut client, conversation, "the second command", |view| {
-            let second = view
-                .calls
+            view.calls
                 .iter()
-                .any(|c| c.state == "running" && c.arguments.contains("second"));
-            (second && project.path("second").exists()).then(|| view.clone())
+                .any(|c| c.state == "running" && c.arguments.contains("second"))
+                .then(|| view.clone())
         })
         .await;
+    met(|| project.path("second").exists()).await;
     let texts: Vec<&str> = view
         .entries
         .iter()
@@ -396,4 +396,46 @@ turns:
         (&"ask".into(), &"denied".into())
     );
     assert_eq!(row["decision"]["state"], "denied");
+}
+
+#[tokio::test]
+async fn a_first_message_sent_again_after_a_kill_is_the_same_run() {
+    let project = Project::new();
+    project.start().await;
+    let line = "run for i in 1 2 3; do echo $i >> s.txt; sleep 0.4; done";
+    let send = project.spawn(&["send", "-q", line]);
+    met(|| project.path("s.txt").exists()).await;
+    project.kill_harness().await;
+    let output = tokio::task::spawn_blocking(|| send.wait_with_output().unwrap())
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(project.read("s.txt"), "1\n2\n3\n");
+    let mut client = project.client().await;
+    let request = ConversationsRequest::default();
+    let listed = client.conversations(request).await.unwrap().into_inner();
+    assert_eq!(listed.conversations.len(), 1);
+}
+
+#[tokio::test]
+async fn ten_megabytes_of_text_leave_a_conversation_that_can_be_used() {
+    let project = Project::new();
+    let mut client = project.client().await;
+    let text = format!("run echo x {}", "y".repeat(10_000_000));
+    let conversation = project.submit(&mut client, 0, &text).await;
+    project.idle(&mut client, conversation).await;
+    project
+        .submit(&mut client, conversation, "run echo after > after.txt")
+        .await;
+    project.idle(&mut client, conversation).await;
+    assert_eq!(project.read("after.txt"), "after\n");
+    let listed = client
+        .approvals(ApprovalsRequest {
+            all: true,
+            ..ApprovalsRequest::default()
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(listed.approvals.iter().all(|a| a.summary.len() < 2_000));
 }

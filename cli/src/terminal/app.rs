@@ -111,7 +111,7 @@ impl App {
             tokio::select! {
                 key = keys.recv() => {
                     let Some(key) = key else { return Ok(()) };
-                    if !self.key(key)? {
+                    if !self.key(key).await? {
                         return Ok(());
                     }
                 }
@@ -126,7 +126,7 @@ impl App {
     }
 
     /// Takes a key; `false` to leave.
-    fn key(&mut self, key: Key) -> Result<bool, Error> {
+    async fn key(&mut self, key: Key) -> Result<bool, Error> {
         if let Key::Resize { width, .. } = key {
             self.screen.resized(width.into());
         }
@@ -139,8 +139,16 @@ impl App {
                     self.act(act);
                 }
                 Want::Go(conversation) => {
-                    self.session.go(conversation);
-                    self.watch = Watch::new(self.connection.clone(), conversation);
+                    match self.connection.check_conversation(conversation).await {
+                        Ok(()) => {
+                            self.session.go(conversation);
+                            self.watch = Watch::new(self.connection.clone(), conversation);
+                        }
+                        // A mistyped id leaves people where they are.
+                        Err(error) => self
+                            .session
+                            .say(Line::new(Style::Notice, error.to_string())),
+                    }
                 }
                 Want::Redraw => self.screen.clear()?,
                 Want::Leave => return Ok(false),

@@ -173,6 +173,13 @@ impl<W: std::io::Write> Talk<W> {
 
     /// Goes on in another conversation.
     async fn go(&mut self, conversation: i64) -> Result<(), Error> {
+        // A mistyped id leaves people where they are.
+        if let Err(error) = self.connection.check_conversation(conversation).await {
+            return self
+                .out
+                .line(&Line::new(Style::Notice, error.to_string()))
+                .map_err(Error::from);
+        }
         self.watch = Watch::new(self.connection.clone(), conversation);
         self.view = View::new(conversation);
         self.sent = 0;

@@ -408,17 +408,18 @@ impl Session {
                 open => format!(" (and {} more)", open - 1),
             };
             lines.push(
-                Line::new(
-                    Style::Notice,
-                    format!("{}{more}: ", one_line(&approval.id, 40)),
-                )
-                .with(Style::Bold, "y")
-                .with(Style::Notice, " once · ")
-                .with(Style::Bold, "c")
-                .with(Style::Notice, " in this conversation · ")
-                .with(Style::Bold, "n")
-                .with(Style::Notice, " no · /deny WHY")
-                .cut(width),
+                // The keys first: what a narrow terminal cuts can be done without.
+                Line::new(Style::Bold, "y")
+                    .with(Style::Notice, " once · ")
+                    .with(Style::Bold, "n")
+                    .with(Style::Notice, " no · ")
+                    .with(Style::Bold, "c")
+                    .with(Style::Notice, " in this conversation · /deny WHY · ")
+                    .with(
+                        Style::Notice,
+                        format!("{}{more}", one_line(&approval.id, 40)),
+                    )
+                    .cut(width),
             );
         }
         if !self.notice.is_empty() {

@@ -51,6 +51,10 @@ pub(crate) const BY_REQUEST: &str = concat!(
     "submission s LEFT JOIN entry e ON e.id = s.entry WHERE s.conversation = ? AND s.request_id = ?"
 );
 
+/// The first conversation that used a request id.
+pub(crate) const CONVERSATION_OF_REQUEST: &str =
+    "SELECT conversation FROM submission WHERE request_id = ? ORDER BY id LIMIT 1";
+
 /// Input or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubmissionType {

@@ -10,10 +10,15 @@ use mooring_durable::{
 use mooring_wire::harness as wire;
 use serde_json::{Value, json};
 
-use crate::books::{Books, plain};
+use crate::{
+    books::{Books, plain},
+    card::one_line,
+};
 
-/// Calls whose arguments are longer are cut on the wire; the entry has them whole.
-const MAX_ARGUMENTS: usize = 64 << 10;
+/// Longer JSON goes over the wire as its size only.
+const MAX_JSON: usize = 128 << 10;
+/// Longer texts are cut on the wire; the file has them whole.
+const MAX_TEXT: usize = 256 << 10;
 
 /// Turns engine values into wire values for one harness.
 pub struct Convert<'a> {
@@ -136,8 +141,8 @@ pub fn entry(entry: &EntryView) -> wire::Entry {
         id: entry.id.0,
         kind: entry.kind.clone(),
         at_ms: entry.at.0,
-        json: json!({ "message": entry.message, "data": entry.data }).to_string(),
-        text: entry.message.as_ref().map(read_out).unwrap_or_default(),
+        json: whole_or_size(json!({ "message": entry.message, "data": entry.data })),
+        text: shown(entry.message.as_ref().map(read_out).unwrap_or_default()),
         state: entry.state.clone(),
     }
 }
@@ -174,7 +179,7 @@ pub fn submission(submission: &Submission) -> wire::Submission {
             .unwrap_or_default(),
         state: state.into(),
         reason,
-        text: plain(&submission.content),
+        text: shown(plain(&submission.content)),
         detail,
         when_busy: match submission.when_busy {
             WhenBusy::Steer => wire::WhenBusy::Steer,
@@ -207,22 +212,33 @@ fn call(call: &CallView) -> wire::Call {
     wire::Call {
         task: call.task.0,
         tool: call.tool.clone(),
-        summary: mooring_policy::escape_for_display(&call.summary),
+        summary: one_line(&mooring_policy::escape_for_display(&call.summary)),
         state: call.state.into(),
         started_ms: call.started_at.map_or(0, |at| at.0),
         ended_ms: call.ended_at.map_or(0, |at| at.0),
-        arguments: arguments(&call.arguments),
+        arguments: whole_or_size(call.arguments.clone()),
         note: call.note.clone(),
     }
 }
 
-/// Arguments as JSON; long texts in them are cut, and say so.
-fn arguments(value: &Value) -> String {
+/// JSON as it is, or where it is long its size: one large text must not keep a
+/// whole conversation from being shown.
+fn whole_or_size(value: Value) -> String {
     let text = value.to_string();
-    if text.len() <= MAX_ARGUMENTS {
+    if text.len() <= MAX_JSON {
         return text;
     }
     json!({ "cut": true, "bytes": text.len() }).to_string()
+}
+
+/// A text as people read it; a long one is cut, and says so.
+fn shown(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let more = text.len() - text.floor_char_boundary(MAX_TEXT);
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push_str(&format!("\n[{more} more bytes, not shown]"));
+    }
+    text
 }
 
 fn chunk(chunk: &ChunkView) -> wire::Chunk {

@@ -122,6 +122,15 @@ impl Service {
         }
         match request.conversation {
             0 => {
+                // Sent again after the answer was lost, it is the same request.
+                let _making = self.making.lock().await;
+                if !request.request_id.is_empty() {
+                    let id = RequestId(request.request_id.clone());
+                    let found = self.engine.conversation_of_request(&id).await;
+                    if let Some(conversation) = found.map_err(session)? {
+                        return Ok(conversation);
+                    }
+                }
                 let settings = json!({ "title": title(content) });
                 self.engine
                     .create_conversation(&self.model_of(request), settings, Vec::new())
