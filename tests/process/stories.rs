@@ -423,6 +423,14 @@ async fn ten_megabytes_of_text_leave_a_conversation_that_can_be_used() {
     let mut client = project.client().await;
     let text = format!("run echo x {}", "y".repeat(10_000_000));
     let conversation = project.submit(&mut client, 0, &text).await;
+    // Too long to be read for certain, so it is asked for.
+    let approval = project.approval(&mut client, conversation).await;
+    let approve = DecideRequest {
+        id: approval.id,
+        approve: true,
+        ..DecideRequest::default()
+    };
+    client.decide(approve).await.unwrap();
     project.idle(&mut client, conversation).await;
     project
         .submit(&mut client, conversation, "run echo after > after.txt")
