@@ -61,6 +61,7 @@ impl Attachment {
                     let Progress { end, .. } = progress.borrow_and_update().clone();
                     offset = self.send_output(&output, offset).await?.max(offset);
                     if let Some((finished, finished_ms)) = end {
+                        self.send_loss(offset, &finished).await?;
                         return self
                             .send_outcome(&output, started_ms, &finished, finished_ms)
                             .await;
@@ -79,7 +80,8 @@ impl Attachment {
                 finished,
                 finished_ms,
             }) => {
-                self.send_output(&output, offset).await?;
+                let end = self.send_output(&output, offset).await?.max(offset);
+                self.send_loss(end, &finished).await?;
                 self.send_outcome(&output, started_ms, &finished, finished_ms)
                     .await
             }
@@ -91,6 +93,14 @@ impl Attachment {
                 }))
                 .await
             }
+        }
+    }
+
+    /// Output behind the file's end is what the disk had no room for.
+    async fn send_loss(&self, offset: u64, finished: &Finished) -> Result<(), Option<Status>> {
+        match finished.output_bytes.checked_sub(offset) {
+            None | Some(0) => Ok(()),
+            Some(length) => self.send(Frame::Gap(Gap { offset, length })).await,
         }
     }
 

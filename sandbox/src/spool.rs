@@ -119,7 +119,10 @@ pub struct Spool {
     name: String,
     file: File,
     half: u64,
-    total: u64,
+    /// Bytes that were stored, from the start on.
+    stored: u64,
+    /// Bytes behind them that could not be.
+    lost: u64,
     /// Where the hole ends.
     hole_end: u64,
     holes: Holes,
@@ -155,7 +158,8 @@ impl Spool {
             name: name.to_owned(),
             file: File::from(file),
             half,
-            total: 0,
+            stored: 0,
+            lost: 0,
             hole_end: half,
             holes,
             failed: None,
@@ -164,32 +168,40 @@ impl Spool {
 
     /// Output bytes so far, kept or not.
     pub fn total(&self) -> u64 {
-        self.total
+        self.stored + self.lost
     }
 
-    /// Why later output was not stored, if so.
-    pub fn failure(&self) -> Option<&io::Error> {
-        self.failed.as_ref()
+    /// How many bytes at the end could not be stored, and why.
+    pub fn failure(&self) -> Option<(u64, &io::Error)> {
+        self.failed.as_ref().map(|error| (self.lost, error))
     }
 
     /// Appends. A full disk never stops the command: what cannot be stored is
     /// counted, and [`Spool::failure`] says why.
     pub fn write(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while self.failed.is_none() && !rest.is_empty() {
+            match self.file.write_at(rest, self.stored) {
+                Ok(0) => self.failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.stored += count as u64;
+                    rest = &rest[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        self.lost += rest.len() as u64;
         if self.failed.is_some() {
             return;
         }
-        if let Err(error) = self.file.write_all_at(bytes, self.total) {
-            self.failed = Some(error);
-            return;
-        }
-        self.total += bytes.len() as u64;
         if let Err(error) = self.make_hole() {
             self.failed = Some(error);
         }
     }
 
     fn make_hole(&mut self) -> io::Result<()> {
-        let start = tail_start(self.total, self.half);
+        let start = tail_start(self.stored, self.half);
         if start <= self.hole_end {
             return Ok(());
         }
@@ -218,7 +230,7 @@ impl Spool {
         let mut to = self.temporary()?;
         self.copy(&mut to, 0, self.half)?;
         to.seek(SeekFrom::Start(start))?;
-        self.copy(&mut to, start, self.total - start)?;
+        self.copy(&mut to, start, self.stored - start)?;
         self.replace(to)?;
         self.hole_end = start;
         Ok(())
@@ -226,15 +238,15 @@ impl Spool {
 
     /// Closes the hole with the marker's line. Returns the output's length.
     pub fn finish(&mut self) -> io::Result<u64> {
-        let start = tail_start(self.total, self.half);
+        let start = tail_start(self.stored, self.half);
         if start > self.half {
             let mut to = self.temporary()?;
             self.copy(&mut to, 0, self.half)?;
             to.write_all(marker(start - self.half).as_bytes())?;
-            self.copy(&mut to, start, self.total - start)?;
+            self.copy(&mut to, start, self.stored - start)?;
             self.replace(to)?;
         }
-        Ok(self.total)
+        Ok(self.total())
     }
 
     fn temporary_name(&self) -> String {

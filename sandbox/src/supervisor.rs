@@ -421,10 +421,12 @@ impl<'a> Supervisor<'a> {
                 "the gap in the output file could not be closed: {error}"
             ));
         }
-        if let Some(error) = self.spool.failure() {
-            notes.push(format!(
-                "output after byte {output_bytes} could not be stored: {error}"
-            ));
+        if let Some((lost, error)) = self.spool.failure().filter(|(lost, _)| *lost > 0) {
+            let why = match error.kind() {
+                io::ErrorKind::StorageFull => "no space left on the disk".to_owned(),
+                _ => error.to_string(),
+            };
+            notes.push(format!("{lost} bytes of output could not be kept: {why}"));
         }
         if given_up {
             notes.push("some processes did not end".into());

@@ -161,3 +161,47 @@ async fn bytes_that_are_no_text_are_passed_on_and_read_as_text() {
     };
     assert_eq!(text.text, "a\u{fffd}\u{fffd}\0b\nerror\n");
 }
+
+#[tokio::test]
+async fn output_that_a_full_disk_has_no_room_for_is_told_as_lost() {
+    // Only root may mount the small disk.
+    if !crate::support::is_root() {
+        return;
+    }
+    let sandbox = Sandbox::prepare(As::Caller, &[], |sandbox| {
+        std::fs::create_dir_all(&sandbox.state).unwrap();
+        let state = sandbox.state.display().to_string();
+        crate::support::host(
+            "mount",
+            &["-t", "tmpfs", "-o", "size=4m", "tmpfs", &state],
+            &sandbox.project,
+        );
+    })
+    .await;
+    let total = 10_000_000;
+    let id = unique("full");
+    let command = format!("head -c {total} /dev/zero | tr '\\0' x");
+    let ran = sandbox.run_as(&id, request(&id, &command)).await;
+    // Nothing at all fits any more.
+    let none = sandbox.run("echo nothing of this").await;
+    let later = sandbox.attach(&id, 5_000_000).await;
+    let state = sandbox.state.display().to_string();
+    crate::support::host("umount", &["-l", &state], &sandbox.project);
+    for (ran, from, total) in [(&ran, 0, total), (&none, 0, 16), (&later, 5_000_000, total)] {
+        ran.ok();
+        let outcome = ran.outcome.as_ref().unwrap();
+        assert_eq!(outcome.output_bytes, total);
+        assert_eq!(ran.gaps.len(), 1, "{:?}", ran.gaps);
+        let (offset, lost) = ran.gaps[0];
+        assert_eq!(offset, from + ran.bytes);
+        assert_eq!(offset + lost, total);
+        if from == 0 {
+            assert_eq!(
+                outcome.message,
+                format!("{lost} bytes of output could not be kept: no space left on the disk")
+            );
+        }
+    }
+    assert!(ran.bytes > 1 << 20, "{} bytes", ran.bytes);
+    assert_eq!(none.bytes, 0);
+}
