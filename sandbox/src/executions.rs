@@ -3,10 +3,9 @@
 //! An id is recorded and synced before anything is started for it, so that it
 //! never acts twice, whoever dies.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::net::{RecvFlags, SendFlags};
@@ -14,9 +13,10 @@ use sha2::{Digest, Sha256};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::guard;
+use crate::guard::{self, Guarded};
 use crate::journal::{Act, FileEnd, Journal, Record, Replayed};
 use crate::protocol::{self, End, Finished, Job, Order, Report, Run};
+use crate::repositories::{self, Repositories};
 use crate::retention::trim;
 use crate::sys;
 
@@ -139,7 +139,9 @@ pub struct Executions {
     output: OwnedFd,
     output_total: u64,
     /// What commands must not leave behind.
-    forbidden: BTreeSet<PathBuf>,
+    guarded: Guarded,
+    /// What commands make themselves; none where nobody uses it outside.
+    repositories: Option<Mutex<Repositories>>,
 }
 
 impl Executions {
@@ -150,7 +152,7 @@ impl Executions {
         jobs: OwnedFd,
         output: OwnedFd,
         output_total: u64,
-        forbidden: BTreeSet<PathBuf>,
+        guarded: Guarded,
     ) -> Self {
         let entries = replayed
             .records
@@ -178,7 +180,11 @@ impl Executions {
             jobs,
             output,
             output_total,
-            forbidden,
+            repositories: guarded
+                .project
+                .clone()
+                .map(|project| Mutex::new(Repositories::new(project, guarded.clone()))),
+            guarded,
         }
     }
 
@@ -272,10 +278,10 @@ impl Executions {
     }
 
     /// Hears the supervisor to the end.
-    async fn follow(&self, id: &str, live: &Arc<Live>) {
+    async fn follow(self: &Arc<Self>, id: &str, live: &Arc<Live>) {
         let mut buffer = Vec::new();
         let mut output = 0;
-        let finished = loop {
+        let mut finished = loop {
             let Ok(mut ready) = live.control.readable().await else {
                 break lost(End::Failed, output, "its supervisor cannot be heard".into());
             };
@@ -312,27 +318,52 @@ impl Executions {
                 Ok(Err(error)) => break lost(End::Failed, output, error.to_string()),
             }
         };
+        let this = Arc::clone(self);
+        let swept = tokio::task::spawn_blocking(move || this.sweep()).await;
+        let notes = swept.unwrap_or_else(|error| {
+            vec![format!("repositories could not be looked through: {error}")]
+        });
+        for note in notes {
+            if !finished.message.is_empty() {
+                finished.message.push_str("; ");
+            }
+            finished.message.push_str(&note);
+        }
         self.finish(id, live, finished);
+    }
+
+    /// Makes harmless what would act outside; returns what was done.
+    fn sweep(&self) -> Vec<String> {
+        let mut notes: Vec<String> = guard::sweep(&self.guarded.forbidden)
+            .iter()
+            .map(|path| {
+                format!(
+                    "removed {}: git would obey it outside the sandbox",
+                    path.display()
+                )
+            })
+            .collect();
+        if let Some(repositories) = &self.repositories {
+            // Each sweep begins anew, so that one that panicked left nothing half-done.
+            let mut repositories = repositories
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            notes.extend(repositories.sweep());
+        }
+        notes
     }
 
     /// Whether nobody may make this file.
     pub fn is_forbidden(&self, path: &std::path::Path) -> bool {
-        self.forbidden.contains(path)
+        self.guarded.forbidden.contains(path)
+            || (self.repositories.is_some()
+                && !path
+                    .ancestors()
+                    .any(|above| self.guarded.read_only.contains(above))
+                && repositories::is_obeyed(path))
     }
 
-    fn finish(&self, id: &str, live: &Arc<Live>, mut finished: Finished) {
-        for path in guard::sweep(&self.forbidden) {
-            let separator = if finished.message.is_empty() {
-                ""
-            } else {
-                "; "
-            };
-            finished.message.push_str(separator);
-            finished.message.push_str(&format!(
-                "removed {}: git would obey it outside the sandbox",
-                path.display()
-            ));
-        }
+    fn finish(&self, id: &str, live: &Arc<Live>, finished: Finished) {
         let finished_ms = now_ms();
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(id) else {

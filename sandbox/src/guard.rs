@@ -17,6 +17,8 @@ pub struct Guarded {
     pub read_only: BTreeSet<PathBuf>,
     /// Files that git would obey and that are not there: they must not appear.
     pub forbidden: BTreeSet<PathBuf>,
+    /// The project, where people use it outside the sandbox too.
+    pub project: Option<PathBuf>,
     /// Git folders outside the project that a worktree of it uses.
     pub outside: BTreeSet<PathBuf>,
 }
@@ -25,7 +27,10 @@ impl Guarded {
     /// Looks through the project; makes `hooks` folders where they are missing,
     /// so that there is something to protect.
     pub fn find(project: &Path, protected: &[PathBuf]) -> std::io::Result<Self> {
-        let mut guarded = Self::default();
+        let mut guarded = Self {
+            project: Some(project.to_owned()),
+            ..Self::default()
+        };
         guarded
             .read_only
             .extend(protected.iter().filter(|file| file.exists()).cloned());
@@ -125,7 +130,7 @@ pub fn sweep(forbidden: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
 }
 
 /// Large folders that hold packages, not repositories of the user.
-fn is_bulk(path: &Path) -> bool {
+pub fn is_bulk(path: &Path) -> bool {
     matches!(
         path.file_name().and_then(|name| name.to_str()),
         Some("node_modules" | "target" | ".venv" | "__pycache__")

@@ -273,7 +273,7 @@ fn push_front(open: &mut VecDeque<OsString>, path: &Path) {
 }
 
 /// What `openat2` does, one part after the other.
-fn open_by_parts(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_by_parts(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut at = rustix::fs::open("/", folder, Mode::empty())?;
     let parts: Vec<_> = path

@@ -71,7 +71,7 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         jobs,
         output,
         limits.output_total_bytes,
-        guarded.forbidden,
+        guarded,
     );
     let service = Service {
         executions: Arc::new(executions),

@@ -241,3 +241,239 @@ async fn one_command_cannot_signal_another() {
         )
         .await;
 }
+
+/// Everything by which git would run `touch MARK`, written into one git folder.
+fn trap(git: &str, mark: &str) -> String {
+    format!(
+        "printf '[core] fsmonitor = touch {mark}\\n[core]\\n\\tfsmonitor = touch {mark}\\n\\thooksPath = {mark}.hooks\\n' >> {git}/config
+         printf '[include]\\n\\tpath = {mark}.include\\n[diff]\\n\\texternal = touch {mark}\\n[filter \"x\"]\\n\\tclean = touch {mark}\\n\\tsmudge = touch {mark}\\n' >> {git}/config
+         printf '[core]\\n\\tfsmonitor = touch {mark}\\n' > {mark}.include
+         mkdir -p {mark}.hooks {git}/hooks
+         for hook in post-index-change post-checkout pre-commit; do
+           printf '#!/bin/sh\\ntouch {mark}\\n' | tee {mark}.hooks/$hook > {git}/hooks/$hook
+           chmod +x {mark}.hooks/$hook {git}/hooks/$hook
+         done\n"
+    )
+}
+
+/// Works with a repository as a person would; whether anything of it ran.
+fn springs(sandbox: &Sandbox, place: &std::path::Path, mark: &str) -> bool {
+    let _ = std::fs::remove_file(mark);
+    for arguments in [["status"].as_slice(), &["add", "-A"], &["diff", "HEAD"]] {
+        // Git may fail, where there is no repository any more.
+        std::process::Command::new("git")
+            // Root works here in an ordinary user's repository.
+            .args(["-c", "safe.directory=*"])
+            .args(arguments)
+            .current_dir(place)
+            .env("GIT_CONFIG_GLOBAL", sandbox.folder.path().join("gitconfig"))
+            .env("GIT_CEILING_DIRECTORIES", place.parent().unwrap())
+            .output()
+            .unwrap();
+        if std::path::Path::new(mark).exists() {
+            return true;
+        }
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_repository_that_a_command_makes_runs_nothing_for_a_person() {
+    for user in users() {
+        let sandbox = Sandbox::start(user, &[]).await;
+        let mark = sandbox.project.join("mark").display().to_string();
+        let file = "echo x > f; echo '* filter=x' > .gitattributes";
+        let evil = trap("evil", &mark);
+        // Where nobody looks after it, the same does run.
+        let control = sandbox.folder.path().join("control");
+        std::fs::create_dir(&control).unwrap();
+        let command = format!("git init -q . && {file}\n{}", trap(".git", &mark));
+        host("bash", &["-c", &command], &control);
+        assert!(springs(&sandbox, &control, &mark));
+        for name in ["mark", "mark.include", "mark.hooks"] {
+            host("rm", &["-rf", name], &sandbox.project);
+        }
+        // What makes the repository, where a person then stands, what is told.
+        let table = [
+            (
+                "top",
+                format!("git init -q . && {file}\n{}", trap(".git", &mark)),
+                ".",
+                "fsmonitor",
+            ),
+            (
+                "nested",
+                format!(
+                    "mkdir -p a/b && cd a/b && git init -q . && {file}\n{}",
+                    trap(".git", &mark)
+                ),
+                "a/b",
+                "hooks/pre-commit",
+            ),
+            (
+                "added to later",
+                format!("cd a/b\n{}", trap(".git", &mark)),
+                "a/b",
+                "fsmonitor",
+            ),
+            (
+                "bare-looking",
+                format!(
+                    "git init -q --bare bare && cd bare\ngit config core.bare false; git config core.worktree .\n{}",
+                    trap(".", &mark)
+                ),
+                "bare",
+                "core.worktree",
+            ),
+            (
+                "a .git file",
+                format!(
+                    "mkdir c && git init -q --bare evil\n{evil}mkdir -p c && echo 'gitdir: ../evil' > c/.git"
+                ),
+                "c",
+                "evil/config",
+            ),
+            (
+                "a symlink",
+                "mkdir d && ln -s ../evil d/.git".to_owned() + "\n" + &evil,
+                "d",
+                "evil/config",
+            ),
+            (
+                "commondir",
+                format!(
+                    "git init -q e && echo {}/evil2 > e/.git/commondir; git init -q --bare evil2\n{}",
+                    sandbox.project.display(),
+                    trap("evil2", &mark)
+                ),
+                "e",
+                "commondir",
+            ),
+            (
+                "unlistable",
+                format!(
+                    "mkdir g && cd g && git init -q .\n{}cd ..; chmod 311 g",
+                    trap(".git", &mark)
+                ),
+                "g",
+                "fsmonitor",
+            ),
+        ];
+        for (what, command, place, told) in table {
+            let ran = sandbox.run(&command).await;
+            ran.ok();
+            let message = ran.outcome.unwrap().message;
+            assert!(message.contains(told), "{what}: {message}");
+            let place = sandbox.project.join(place);
+            assert!(!springs(&sandbox, &place, &mark), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_git_folder_outside_the_project_is_not_pointed_to() {
+    let sandbox = Sandbox::start(As::Caller, &[]).await;
+    let table = [
+        format!("echo 'gitdir: {}/tmp/evil' > .git", sandbox.state.display()),
+        "ln -s /tmp/evil .git".into(),
+        "ln -s /tmp link; mkdir -p n; echo 'gitdir: link/evil' > .git".into(),
+        "mkdir -p x; git init -q --bare evil; echo 'gitdir: link/../evil' > .git".into(),
+    ];
+    for command in table {
+        let ran = sandbox
+            .run(&format!("git init -q --bare /tmp/evil; {command}"))
+            .await;
+        ran.ok();
+        let message = ran.outcome.unwrap().message;
+        assert!(
+            message.contains("not plainly in the project"),
+            "{command}: {message}"
+        );
+        assert!(
+            sandbox.project.join(".git").symlink_metadata().is_err(),
+            "{command}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_repository_that_a_command_makes_can_be_worked_with() {
+    for user in users() {
+        let sandbox = Sandbox::start(user, &[]).await;
+        let table = [
+            "git init -q -b main . && git config user.name A && git config user.email a@example.com",
+            "echo x > f && git add f && git commit -q -m one",
+            "git switch -q -c side && echo y >> f && git commit -q -a -m two",
+            "git worktree add -q ../project/tree main",
+            "cd tree && echo z > g && git add g && git commit -q -m three 2>&1",
+            "git clone -q . copy && cd copy && git log --oneline | grep -c . && git pull -q",
+            "git remote add up https://example.com/a.git && git remote -v && git status --short",
+            "git -c protocol.file.allow=always submodule --quiet add ./copy sub && git commit -q -m sub -- sub .gitmodules && git status",
+            "git merge -q main 2>&1 && git log --oneline | grep -c .",
+        ];
+        let mut text = String::new();
+        for command in table {
+            let ran = sandbox.run(command).await;
+            text = ran.ok();
+            if !command.contains("submodule") {
+                assert_eq!(ran.outcome.unwrap().message, "", "{command}");
+            }
+        }
+        assert_eq!(text.trim(), "5");
+    }
+}
+
+#[tokio::test]
+async fn a_repository_that_was_there_keeps_its_configuration() {
+    let sandbox = Sandbox::prepare(As::Caller, &[], |sandbox| {
+        repository(sandbox);
+        let deep = sandbox.project.join("target");
+        std::fs::create_dir(&deep).unwrap();
+        host("git", &["init", "-q"], &deep);
+        for folder in [&sandbox.project, &deep] {
+            host("git", &["config", "alias.st", "status"], folder);
+        }
+    })
+    .await;
+    let ran = sandbox.run("git st && cd target && git st").await;
+    ran.ok();
+    assert_eq!(ran.outcome.unwrap().message, "");
+    let ran = sandbox
+        .run("cd target && git config core.fsmonitor id")
+        .await;
+    ran.ok();
+    let message = ran.outcome.unwrap().message;
+    assert!(message.contains("core.fsmonitor"), "{message}");
+}
+
+#[tokio::test]
+async fn what_git_obeys_is_not_written_by_file_operations() {
+    let sandbox = Sandbox::start(As::Caller, &[]).await;
+    sandbox
+        .run("git init -q new && git init -q --bare bare")
+        .await
+        .ok();
+    for name in [
+        "new/.git/config",
+        "new/.git/hooks/pre-commit",
+        "bare/config",
+        ".git",
+        ".git/config",
+    ] {
+        let request = WriteRequest {
+            execution: execution(&unique("write"), "h"),
+            path: sandbox.project.join(name).display().to_string(),
+            content: "id".into(),
+        };
+        let outcome = sandbox
+            .client()
+            .await
+            .write(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .outcome;
+        let text = format!("{outcome:?}");
+        assert!(text.contains("git would obey it"), "{name}: {text}");
+    }
+}
