@@ -10,11 +10,11 @@
 //! time is new, which no command can set back.
 //!
 //! Not covered: what a command writes acts outside until that command ends,
-//! also where the daemon is killed under it; folders below `node_modules`,
-//! `target` and the like, and beyond [`MAX_FOLDERS`] (which is said once);
-//! a bare repository that is made by file operations alone, until the next
-//! command ends. A repository that a person makes in the project meanwhile
-//! cannot be told from a command's, and is treated like one.
+//! and stays where the daemon is killed under it; folders beyond
+//! [`MAX_FOLDERS`], which the outcome says when it comes to that; a bare
+//! repository that is made by file operations alone, until the next command
+//! ends. A repository that a person makes or configures in the project
+//! meanwhile cannot be told from a command's, and is treated like one.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -32,8 +32,8 @@ use crate::gitconfig;
 use crate::guard::{Guarded, is_bulk};
 use crate::paths::open_by_parts;
 
-/// Folders that are looked through, those near the top first.
-pub const MAX_FOLDERS: usize = 20_000;
+/// Folders that are looked through: those near the top first, packages last.
+pub const MAX_FOLDERS: usize = 30_000;
 /// A change this shortly before a reading may not be seen by its time.
 const UNSETTLED: Duration = Duration::from_millis(100);
 /// A configuration beyond this is not read, but replaced.
@@ -98,6 +98,10 @@ impl Repositories {
             begun: false,
         };
         for entry in this.find() {
+            if let Some(target) = pointed(&entry) {
+                let print = print_of(&target);
+                this.before.insert(target, print);
+            }
             let print = print_of(&entry);
             this.before.insert(entry, print);
         }
@@ -135,7 +139,7 @@ impl Repositories {
         }
         if self.capped && !capped {
             notes.push(format!(
-                "the project has more than {MAX_FOLDERS} folders: the deepest are not searched for repositories"
+                "the project has more than {MAX_FOLDERS} folders: not all are searched for repositories"
             ));
         }
         notes
@@ -146,8 +150,21 @@ impl Repositories {
         let mut old = std::mem::take(&mut self.folders);
         let mut found = Vec::new();
         let mut open = VecDeque::from([self.project.clone()]);
+        // Package folders come last: they are many, and git of a person gets
+        // there by a submodule only.
+        let mut packages = VecDeque::new();
         self.capped = false;
-        while let Some(path) = open.pop_front() {
+        loop {
+            let (path, in_packages) = match (open.pop_front(), packages.pop_front()) {
+                (Some(path), waiting) => {
+                    if let Some(waiting) = waiting {
+                        packages.push_front(waiting);
+                    }
+                    (path, false)
+                }
+                (None, Some(path)) => (path, true),
+                (None, None) => break,
+            };
             if self.folders.len() >= MAX_FOLDERS {
                 self.capped = true;
                 break;
@@ -170,9 +187,18 @@ impl Repositories {
             if listing.is_git {
                 found.push(path.clone());
             }
-            let room = MAX_FOLDERS.saturating_sub(open.len());
-            open.extend(listing.below.iter().take(room).map(|name| path.join(name)));
-            self.capped |= listing.below.len() > room;
+            for name in &listing.below {
+                if open.len() + packages.len() >= MAX_FOLDERS {
+                    self.capped = true;
+                    break;
+                }
+                let below = path.join(name);
+                if in_packages || is_bulk(&below) {
+                    packages.push_back(below);
+                } else {
+                    open.push_back(below);
+                }
+            }
             self.folders.insert(path, listing);
         }
         found
@@ -203,7 +229,6 @@ impl Repositories {
             return listing;
         };
         let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
-        let bulk = path != self.project && is_bulk(path);
         for entry in entries.flatten() {
             let name = entry.file_name();
             match name.as_bytes() {
@@ -218,7 +243,7 @@ impl Repositories {
                 _ => {}
             }
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder && !bulk && listing.below.len() <= MAX_FOLDERS {
+            if is_folder && listing.below.len() <= MAX_FOLDERS {
                 listing.below.push(name);
             }
         }
@@ -279,9 +304,6 @@ impl Mending<'_> {
 
     /// A `.git` that names the git folder.
     fn pointer(&mut self, entry: &Path) {
-        if self.is_as_before(entry) {
-            return;
-        }
         let target = pointed(entry).filter(|target| target.starts_with(self.project));
         let opened = target.as_deref().map(|target| {
             open_by_parts(target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
@@ -290,6 +312,8 @@ impl Mending<'_> {
             (Some(target), Some(Ok(_))) => self.folder(&target),
             // Nothing there, so no repository either.
             (_, Some(Err(Errno::NOENT))) => {}
+            // A person's own, which commands cannot follow.
+            _ if self.is_as_before(entry) => {}
             _ => {
                 let removed = std::fs::remove_file(entry);
                 self.note(

@@ -371,6 +371,83 @@ async fn a_repository_that_a_command_makes_runs_nothing_for_a_person() {
 }
 
 #[tokio::test]
+async fn worktrees_and_package_folders_are_no_way_around() {
+    let sandbox = Sandbox::prepare(As::Caller, &[], |sandbox| {
+        repository(sandbox);
+        let other = sandbox.folder.path().join("other").display().to_string();
+        for arguments in [
+            [
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@example.com",
+                "commit",
+                "-q",
+                "--allow-empty",
+                "-m",
+                "one",
+            ]
+            .as_slice(),
+            &["worktree", "add", "-q", &other],
+        ] {
+            host("git", arguments, &sandbox.project);
+        }
+        std::fs::create_dir_all(sandbox.project.join("sub")).unwrap();
+        std::fs::write(
+            sandbox.project.join("sub/.git"),
+            "gitdir: ../.git/modules/sub\n",
+        )
+        .unwrap();
+    })
+    .await;
+    let mark = sandbox.project.join("mark").display().to_string();
+    let evil = format!("git init -q --bare evil\n{}", trap("evil", &mark));
+    let project = sandbox.project.display();
+    let other = sandbox.folder.path().join("other");
+    let table = [
+        (
+            "a worktree elsewhere",
+            format!("{evil}echo {project}/evil > .git/worktrees/other/commondir"),
+            other,
+            "set back",
+        ),
+        (
+            "a new worktree",
+            format!(
+                "git worktree add -q wt 2>&1; {evil}echo {project}/evil > .git/worktrees/wt/commondir"
+            ),
+            sandbox.project.join("wt"),
+            "set back",
+        ),
+        (
+            "a module that was missing",
+            format!(
+                "git init -q m && mkdir -p .git/modules && mv m/.git .git/modules/sub\n{}",
+                trap(".git/modules/sub", &mark)
+            ),
+            sandbox.project.join("sub"),
+            "fsmonitor",
+        ),
+        (
+            "a submodule among packages",
+            format!(
+                "mkdir -p node_modules/x/y && cd node_modules/x/y && git init -q . && git commit -q --allow-empty -m y && cd ../../.. && git add -f node_modules/x/y 2>&1\n{}",
+                trap("node_modules/x/y/.git", &mark)
+            ),
+            sandbox.project.clone(),
+            "node_modules/x/y/.git/config",
+        ),
+    ];
+    for (what, command, place, told) in table {
+        let ran = sandbox.run(&command).await;
+        ran.ok();
+        let message = ran.outcome.unwrap().message;
+        assert!(message.contains(told), "{what}: {message}");
+        assert!(!springs(&sandbox, &place, &mark), "{what}");
+    }
+}
+
+#[tokio::test]
 async fn a_git_folder_outside_the_project_is_not_pointed_to() {
     let sandbox = Sandbox::start(As::Caller, &[]).await;
     let table = [
