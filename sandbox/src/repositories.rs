@@ -72,6 +72,13 @@ struct Listing {
     is_git: bool,
 }
 
+impl Listing {
+    /// Whether it still says what a folder holds that is like this now.
+    fn is_of(&self, stamp: Stamp) -> bool {
+        self.stamp == stamp && stamp.changed + UNSETTLED < self.read_at
+    }
+}
+
 /// What git would obey in a git folder, as it was before any command.
 type Print = Vec<(OsString, Stamp)>;
 
@@ -81,6 +88,8 @@ pub struct Repositories {
     project: PathBuf,
     guarded: Guarded,
     folders: HashMap<PathBuf, Listing>,
+    /// What those folders led to.
+    found: Vec<PathBuf>,
     before: HashMap<PathBuf, Print>,
     capped: bool,
     begun: bool,
@@ -93,6 +102,7 @@ impl Repositories {
             project,
             guarded,
             folders: HashMap::new(),
+            found: Vec::new(),
             before: HashMap::new(),
             capped: false,
             begun: false,
@@ -145,8 +155,19 @@ impl Repositories {
         notes
     }
 
+    /// The common case, at the price of one system call a folder.
+    fn is_unchanged(&self) -> bool {
+        !self.folders.is_empty()
+            && self.folders.iter().all(|(path, listing)| {
+                folder_stat(path).is_some_and(|stat| listing.is_of(Stamp::of(&stat)))
+            })
+    }
+
     /// All `.git` entries and folders that look like git folders.
     fn find(&mut self) -> Vec<PathBuf> {
+        if self.is_unchanged() {
+            return self.found.clone();
+        }
         let mut old = std::mem::take(&mut self.folders);
         let mut found = Vec::new();
         let mut open = VecDeque::from([self.project.clone()]);
@@ -174,11 +195,7 @@ impl Repositories {
             };
             let stamp = Stamp::of(&stat);
             let listing = match old.remove(&path) {
-                Some(known)
-                    if known.stamp == stamp && stamp.changed + UNSETTLED < known.read_at =>
-                {
-                    known
-                }
+                Some(known) if known.is_of(stamp) => known,
                 _ => self.read(&path, stamp),
             };
             if listing.has_git {
@@ -201,6 +218,7 @@ impl Repositories {
             }
             self.folders.insert(path, listing);
         }
+        self.found.clone_from(&found);
         found
     }
 
