@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::guard::{self, Guarded};
+use crate::guard::Guarded;
 use crate::journal::{Act, FileEnd, Journal, Record, Replayed};
 use crate::protocol::{self, End, Finished, Job, Order, Report, Run};
 use crate::repositories::{self, Repositories};
@@ -323,34 +323,20 @@ impl Executions {
         let notes = swept.unwrap_or_else(|error| {
             vec![format!("repositories could not be looked through: {error}")]
         });
-        for note in notes {
-            if !finished.message.is_empty() {
-                finished.message.push_str("; ");
-            }
-            finished.message.push_str(&note);
-        }
+        finished.tell(notes);
         self.finish(id, live, finished);
     }
 
     /// Makes harmless what would act outside; returns what was done.
     fn sweep(&self) -> Vec<String> {
-        let mut notes: Vec<String> = guard::sweep(&self.guarded.forbidden)
-            .iter()
-            .map(|path| {
-                format!(
-                    "removed {}: git would obey it outside the sandbox",
-                    path.display()
-                )
-            })
-            .collect();
-        if let Some(repositories) = &self.repositories {
-            // Each sweep begins anew, so that one that panicked left nothing half-done.
-            let mut repositories = repositories
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            notes.extend(repositories.sweep());
-        }
-        notes
+        let Some(repositories) = &self.repositories else {
+            return Vec::new();
+        };
+        // Each sweep begins anew, so that one that panicked left nothing half-done.
+        repositories
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .sweep()
     }
 
     /// Whether nobody may make this file.

@@ -95,6 +95,18 @@ pub struct Finished {
     pub peak_memory: u64,
 }
 
+impl Finished {
+    /// Adds to what is told with it.
+    pub fn tell(&mut self, notes: Vec<String>) {
+        let before = std::mem::take(&mut self.message);
+        let all: Vec<String> = std::iter::once(before)
+            .filter(|text| !text.is_empty())
+            .chain(notes)
+            .collect();
+        self.message = all.join("; ");
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     Exited,

@@ -29,7 +29,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::gitconfig;
-use crate::guard::{Guarded, is_bulk};
+use crate::guard::{self, Guarded, is_bulk};
 use crate::paths::open_by_parts;
 
 /// Folders that are looked through: those near the top first, packages last.
@@ -133,7 +133,15 @@ impl Repositories {
             guarded: &self.guarded,
             before: &self.before,
             done: BTreeSet::new(),
-            notes: Vec::new(),
+            notes: guard::sweep(&self.guarded.forbidden)
+                .iter()
+                .map(|path| {
+                    format!(
+                        "removed {}: git would obey it outside the sandbox",
+                        path.display()
+                    )
+                })
+                .collect(),
         };
         for entry in entries {
             mending.entry(&entry);
