@@ -190,11 +190,18 @@ fn result(outcome: &Outcome, seen: u64) -> ToolResult {
         End::Killed => "ended on request".to_owned(),
         End::Failed | End::Unspecified => format!("could not be started: {}", outcome.message),
     };
+    // What the daemon adds is for the model: output that was lost, files of git
+    // that it put right.
+    let added = match outcome.end() {
+        End::Failed | End::Unspecified => "",
+        _ => outcome.message.as_str(),
+    };
+    let told = [ended.as_str(), added];
+    let told: Vec<&str> = told.into_iter().filter(|text| !text.is_empty()).collect();
     ToolResult {
-        content: if ended.is_empty() {
-            Vec::new()
-        } else {
-            vec![Part::text(ended)]
+        content: match told.is_empty() {
+            true => Vec::new(),
+            false => vec![Part::text(told.join("\n"))],
         },
         is_error: !(outcome.end() == End::Exited && outcome.code == 0),
         terminate: false,
@@ -241,5 +248,16 @@ mod tests {
             };
             assert_eq!((text, told.is_error), (expected, is_error));
         }
+    }
+
+    #[test]
+    fn what_the_daemon_adds_reaches_the_model() {
+        let outcome = Outcome {
+            end: End::Exited.into(),
+            message: "9 bytes of output could not be kept: no space left on the disk".into(),
+            ..Outcome::default()
+        };
+        let told = result(&outcome, 5);
+        assert_eq!(told.content, [Part::text(outcome.message.clone())]);
     }
 }
