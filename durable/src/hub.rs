@@ -1,7 +1,7 @@
 //! The hub: what commits changed, to those who watch.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
@@ -27,6 +27,9 @@ struct Queue {
     frames: VecDeque<Sent>,
     /// Who needs a snapshot first.
     behind: BTreeSet<ConversationId>,
+    /// Sequence of the last snapshot, until a later frame has come: a commit can be
+    /// read from the file a moment before it is published.
+    shown: BTreeMap<ConversationId, u64>,
     closed: bool,
 }
 
@@ -73,9 +76,11 @@ impl Follower {
 
     /// A snapshot of `conversation` was taken at `sequence`: earlier frames are in it.
     pub fn caught_up(&self, conversation: ConversationId, sequence: u64) {
-        self.lock()
+        let mut queue = self.lock();
+        queue
             .frames
             .retain(|sent| sent.change.conversation != conversation || sent.sequence > sequence);
+        queue.shown.insert(conversation, sequence);
     }
 
     fn send(&self, sent: &Sent) {
@@ -91,6 +96,13 @@ impl Follower {
             drop(queue);
             self.notify.notify_one();
             return;
+        }
+        match queue.shown.get(&sent.change.conversation) {
+            Some(shown) if sent.sequence <= *shown => return,
+            Some(_) => {
+                queue.shown.remove(&sent.change.conversation);
+            }
+            None => {}
         }
         queue.frames.push_back(sent.clone());
         if queue.frames.len() > FRAMES {
@@ -281,6 +293,17 @@ mod tests {
         assert_eq!(drain(&follower), ["snapshot 1"]);
         publish(&hub, 203..=204, 1);
         assert_eq!(drain(&follower), ["203", "204"]);
+    }
+
+    #[test]
+    fn a_commit_that_a_snapshot_has_is_not_shown_again_when_it_is_published() {
+        let hub = Hub::new(5);
+        let follower = hub.follow(Some(ConversationId(1)), None, &[]);
+        assert_eq!(drain(&follower), ["snapshot 1"]);
+        // The file was read after commit 7, before it was published.
+        follower.caught_up(ConversationId(1), 7);
+        publish(&hub, 6..=9, 1);
+        assert_eq!(drain(&follower), ["8", "9"]);
     }
 
     #[test]

@@ -242,7 +242,7 @@ fn a_run_is_seen_from_input_to_card() {
         [
             "? bash rm -rf build  waits for approval",
             "? waiting for you · 1 turn · 3.0 s · C…",
-            "y once · n no · c in this conversation …",
+            "y once · n no · c in this conversation…",
             "› ",
         ]
     );

@@ -46,6 +46,8 @@ async fn the_run_counts_turns_calls_and_tokens() {
     let (engine, id) = world.begin().await;
     let submission = say(&engine, id, "go").await;
     assert_eq!(settled(&engine, submission).await, "done");
+    // A commit can be read a moment before the ledger is told; closing waits for it.
+    engine.close().await.unwrap();
     let told = world.ledger.told.lock().unwrap().clone();
     let run = told.iter().find_map(|(_, change)| match change {
         mooring_durable::ledger::Change::RunEnded { run, .. } => Some(run.clone()),
@@ -57,5 +59,4 @@ async fn the_run_counts_turns_calls_and_tokens() {
         (2, 2, 20, 10)
     );
     assert_eq!((run.id, run.requesters), (submission, vec![anna()]));
-    engine.close().await.unwrap();
 }
