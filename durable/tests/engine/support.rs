@@ -627,6 +627,9 @@ pub async fn settled(engine: &Engine, id: SubmissionId) -> String {
         )
     })
     .await;
+    // A commit can be read from the file a moment before the ledger and watchers are
+    // told of it. Its conversation answers this, which changes nothing, after that.
+    let _ = tokio::time::timeout(BOUND, engine.withdraw(id)).await;
     found
 }
 
