@@ -94,17 +94,6 @@ impl Service {
                 return Ok(conversation);
             }
             let settings = json!({ "title": thread.name, "thread": thread.thread_id });
-            let first = thread::made(
-                &thread.thread_id,
-                &thread.channel_id,
-                None,
-                // Without a known past the thread begins with this message.
-                match thread.previous_message_id.as_str() {
-                    "" => thread.message_id.as_str(),
-                    previous => previous,
-                },
-                &thread.name,
-            );
             let conversation = self
                 .engine
                 .create_conversation(&self.model_of(request), settings, Vec::new())
@@ -112,8 +101,17 @@ impl Service {
                 .map_err(session)?;
             // The thread's row carries its conversation before the first input
             // is admitted, so that the anchor of that input has a thread.
-            let mut row = first;
-            row.binds[2] = mooring_durable::ledger::Bind::Int(conversation.0);
+            let row = thread::made(
+                &thread.thread_id,
+                &thread.channel_id,
+                Some(conversation),
+                // Without a known past the thread begins with this message.
+                match thread.previous_message_id.as_str() {
+                    "" => thread.message_id.as_str(),
+                    previous => previous,
+                },
+                &thread.name,
+            );
             self.engine
                 .commit("thread", vec![row])
                 .await

@@ -69,13 +69,6 @@ CREATE TABLE mooring_thread (
 ) WITHOUT ROWID;
 CREATE INDEX mooring_thread_conversation ON mooring_thread (conversation);
 
--- Messages that inputs came from, so that each is ledgered once.
-CREATE TABLE mooring_message (
-  message_id TEXT PRIMARY KEY,
-  thread_id TEXT NOT NULL,
-  submission INTEGER NOT NULL
-) WITHOUT ROWID;
-
 -- What is to be shown, in the order in which it was caused.
 CREATE TABLE mooring_outbox (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
