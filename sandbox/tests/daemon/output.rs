@@ -6,7 +6,8 @@ use mooring_wire::sandbox::{ReadRequest, read_response::Content};
 
 use crate::support::{As, Sandbox, request, unique, users};
 
-/// Resident memory of the daemon's processes in bytes: shared pages count once.
+/// What the daemon's processes hold for themselves, in bytes: the pages of the binary are left out,
+/// for how many processes share them is the machine's doing. Shared pages count once.
 fn memory(sandbox: &Sandbox) -> u64 {
     let mut open = vec![sandbox.pid()];
     let mut total = 0;
@@ -24,8 +25,8 @@ fn memory(sandbox: &Sandbox) -> u64 {
         }
         let rollup =
             std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let kib = pss
+        let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+        let kib = anonymous
             .and_then(|text| text.split_whitespace().next())
             .and_then(|kib| kib.parse::<u64>().ok());
         total += kib.unwrap_or(0) * 1024;
