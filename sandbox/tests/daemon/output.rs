@@ -25,7 +25,9 @@ fn memory(sandbox: &Sandbox) -> u64 {
         }
         let rollup =
             std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let anonymous = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+        let anonymous = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix("Pss_Anon:"));
         let kib = anonymous
             .and_then(|text| text.split_whitespace().next())
             .and_then(|kib| kib.parse::<u64>().ok());
