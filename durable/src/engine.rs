@@ -24,7 +24,9 @@ use crate::{
     prompt::Prompt,
     read::Reader,
     session::Session,
-    sql::{attempt::Attempt, batch::Batch, call, conversation::ConversationRow, open_work},
+    sql::{
+        attempt::Attempt, batch::Batch, call, conversation::ConversationRow, open_work, submission,
+    },
     store::{
         failpoint::Failpoints,
         line::{self, Counters, Request, Writer},
@@ -601,6 +603,16 @@ impl Engine {
     /// Runs that only wait for a person, a key or a timer.
     pub fn waiting(&self) -> usize {
         self.session().registry.waiting()
+    }
+
+    /// Inputs that wait for their turn.
+    pub async fn queued(&self) -> Result<u64, SessionError> {
+        let count = self
+            .session()
+            .reader
+            .number(submission::QUEUED, &[])
+            .await?;
+        Ok(u64::try_from(count.unwrap_or(0)).unwrap_or(0))
     }
 
     /// Executions of [`crate::tool::Replay::Attach`] calls whose task is open or

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::{
     budget,
     card::Card,
+    metrics::Metrics,
     model::Catalog,
     record::{
         audit, grant,
@@ -32,16 +33,18 @@ pub struct Books {
     source: Arc<Source>,
     catalog: Arc<Catalog>,
     incarnation: OnceLock<Incarnation>,
+    metrics: Arc<Metrics>,
     /// Rung after a commit that may have added outbox rows.
     pub shown: Notify,
 }
 
 impl Books {
     /// Books of one harness.
-    pub fn new(source: Arc<Source>, catalog: Arc<Catalog>) -> Arc<Books> {
+    pub fn new(source: Arc<Source>, catalog: Arc<Catalog>, metrics: Arc<Metrics>) -> Arc<Books> {
         Arc::new(Books {
             source,
             catalog,
+            metrics,
             incarnation: OnceLock::new(),
             shown: Notify::new(),
         })
@@ -395,7 +398,10 @@ impl Ledger for Books {
         out
     }
 
-    fn committed(&self, _commit: mooring_durable::id::CommitNo, _at: Millis, changes: &[Change]) {
+    fn committed(&self, _commit: mooring_durable::id::CommitNo, at: Millis, changes: &[Change]) {
+        self.metrics.committed(at, changes, |model, usage| {
+            self.catalog.cost(model, usage).map(|cost| cost.0)
+        });
         let shows = changes.iter().any(|change| {
             matches!(
                 change,

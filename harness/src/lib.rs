@@ -3,14 +3,19 @@
 //!
 //! It binds the engine (`mooring-durable`) to models ([`model`]), the policy
 //! (`gate`), the sandbox (`sandbox`, `tools`), the Workspace ([`workspace`]),
-//! its own records (`record`, `books`) and its callers (`service`).
+//! its own records (`record`, `books`) and its callers (`service`), and runs on
+//! one machine (`run`) or in a cluster ([`cluster`]).
 
+mod assembly;
 mod books;
 mod budget;
 mod card;
+mod clients;
+pub mod cluster;
 mod error;
 mod gate;
 mod members;
+mod metrics;
 pub mod model;
 mod prompt;
 pub mod record;

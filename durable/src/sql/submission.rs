@@ -20,6 +20,9 @@ pub(crate) const INSERT: &str = "INSERT INTO submission
   value->>11, value->>12, value->>0
  FROM jsonb_each(?)";
 
+/// How many wait for their turn, in all conversations.
+pub(crate) const QUEUED: &str = "SELECT count(*) FROM submission WHERE state = 'queued'";
+
 /// Moves submissions on; a placed one's content is in its entry.
 pub(crate) const MOVE: &str = "UPDATE submission SET state = n.state, reason = n.reason, detail = n.detail,
  entry = coalesce(n.entry, submission.entry), answer = n.answer,

@@ -118,6 +118,13 @@ pub fn undeliverable(key: &str, reason: &str, at: Millis) -> Statement {
     }
 }
 
+/// Rows that wait to be shown.
+pub async fn waiting(pool: &SqlitePool) -> sqlx::Result<i64> {
+    sqlx::query_scalar("SELECT count(*) FROM mooring_outbox WHERE closed_at IS NULL")
+        .fetch_one(pool)
+        .await
+}
+
 /// It is offered again at `at`.
 pub fn retried(key: &str, at: Millis) -> Statement {
     Statement {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tonic::transport::Channel;
 
 use super::{
-    Daemon,
+    place::{Place, Pulse},
     probe::{Proof, Targets},
 };
 
@@ -52,8 +51,7 @@ pub enum State {
 
 /// The link of one harness to its daemon.
 pub struct Link {
-    socket: PathBuf,
-    daemon: Daemon,
+    place: Place,
     allow_unisolated: bool,
     state: watch::Sender<State>,
     client: Mutex<Option<SandboxClient<Channel>>>,
@@ -62,10 +60,9 @@ pub struct Link {
 
 impl Link {
     /// A link that is not made yet; [`Link::run`] makes it.
-    pub fn new(socket: PathBuf, daemon: Daemon, allow_unisolated: bool) -> Arc<Link> {
+    pub fn new(place: Place, allow_unisolated: bool) -> Arc<Link> {
         Arc::new(Link {
-            socket,
-            daemon,
+            place,
             allow_unisolated,
             state: watch::Sender::new(State::Down {
                 since: now(),
@@ -127,7 +124,7 @@ impl Link {
     where
         F: Future<Output = Option<Vec<String>>>,
     {
-        let targets = Targets::listen().await;
+        let targets = self.place.targets().await;
         let mut since = now();
         let mut pause = Duration::from_millis(50);
         loop {
@@ -153,10 +150,12 @@ impl Link {
     }
 
     async fn connect(&self) -> Result<(SandboxClient<Channel>, StatusResponse), String> {
-        if let Ok(found) = self.reach().await {
-            return Ok(found);
-        }
-        let mut process = self.daemon.start()?;
+        let daemon = match (self.reach().await, self.place.daemon()) {
+            (Ok(found), _) => return Ok(found),
+            (Err(error), None) => return Err(error),
+            (Err(_), Some(daemon)) => daemon,
+        };
+        let mut process = daemon.start()?;
         let patience = std::time::Instant::now() + START_PATIENCE;
         let mut step = Duration::from_millis(2);
         loop {
@@ -170,11 +169,11 @@ impl Link {
             };
             let ended = process.try_wait().ok().flatten();
             if ended.is_some() || std::time::Instant::now() > patience {
-                let words = self.daemon.last_words();
+                let words = daemon.last_words();
                 let how = ended.map_or("does not answer".to_owned(), |s| format!("ended ({s})"));
-                let socket = self.socket.display();
+                let place = &self.place;
                 return Err(format!(
-                    "the sandbox daemon {how}; at {socket}: {error}\n{words}"
+                    "the sandbox daemon {how}; at {place}: {error}\n{words}"
                 ));
             }
             tokio::time::sleep(step).await;
@@ -183,9 +182,7 @@ impl Link {
     }
 
     async fn reach(&self) -> Result<(SandboxClient<Channel>, StatusResponse), String> {
-        let channel = mooring_wire::uds::connect(&self.socket)
-            .await
-            .map_err(|e| e.to_string())?;
+        let channel = self.place.connect().await?;
         let mut client = SandboxClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -251,13 +248,11 @@ impl Link {
         if !reached {
             return;
         }
-        // A silent connection of its own: the kernel ends it the moment the
-        // daemon dies, so that no call is sent to a dead one.
-        let mut pulse = tokio::net::UnixStream::connect(&self.socket).await.ok();
+        let mut pulse = Pulse::of(&self.place).await;
         loop {
             tokio::select! {
                 () = self.lost.notified() => {}
-                () = ended(&mut pulse) => pulse = None,
+                () = pulse.ended() => {}
                 () = tokio::time::sleep(HEARTBEAT) => {}
             }
             let answer = tokio::time::timeout(HEARTBEAT, client.status(StatusRequest {})).await;
@@ -315,16 +310,6 @@ impl Link {
             },
         }
     }
-}
-
-/// Returns when the other side has closed; never where there is no connection.
-async fn ended(pulse: &mut Option<tokio::net::UnixStream>) {
-    use tokio::io::AsyncReadExt;
-    let Some(stream) = pulse else {
-        return std::future::pending().await;
-    };
-    let mut sink = [0; 64];
-    while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {}
 }
 
 fn now() -> Millis {

@@ -1,10 +1,13 @@
 //! The sandbox as the harness sees it: one daemon, reached or not.
 
 mod link;
+mod place;
 mod probe;
 mod start;
 
 pub use link::{Link, State};
+pub use place::Place;
+pub use probe::Aim;
 pub use start::Daemon;
 
 /// Ends the daemon and all that runs in it.

@@ -3,11 +3,21 @@
 //! A target counts only if the harness itself has just reached it; with fewer
 //! than two such targets nothing is proved.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use mooring_wire::sandbox::{ProbeRequest, Target, sandbox_client::SandboxClient};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tonic::transport::Channel;
+
+/// How long one target may take, for the harness and for the sandbox.
+const TARGET_PATIENCE: Duration = Duration::from_millis(500);
+/// How long all of a probe may take on this machine.
+const PATIENCE_HERE: Duration = Duration::from_secs(10);
+/// The same in a pod, where the daemon repeats its first probe for up to 30 s:
+/// enforcement comes late.
+const PATIENCE_IN_CLUSTER: Duration = Duration::from_secs(45);
+/// A query for the name servers of the root (RFC 1035), which every resolver answers.
+const DNS_QUERY: &[u8] = b"\x4d\x6f\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
 
 /// What a probe has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +32,59 @@ pub enum Proof {
     Lost(String),
 }
 
-/// Listeners of the harness on this machine, which a sandbox with a network of
-/// its own cannot reach.
+/// One address that a sandbox with a network could reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// What it is (`api-server`, `dns-udp`), for people.
+    pub name: &'static str,
+    /// Where.
+    pub address: SocketAddr,
+    /// Whether it is asked by DNS over UDP, not by a TCP connection.
+    pub udp: bool,
+}
+
+impl Aim {
+    /// Whether this process reaches it now.
+    async fn is_live(&self) -> bool {
+        let reached = async {
+            if !self.udp {
+                return TcpStream::connect(self.address).await.map(drop);
+            }
+            let any: SocketAddr = if self.address.is_ipv4() {
+                ([0, 0, 0, 0], 0).into()
+            } else {
+                ([0_u16; 8], 0).into()
+            };
+            let socket = UdpSocket::bind(any).await?;
+            socket.connect(self.address).await?;
+            socket.send(DNS_QUERY).await?;
+            socket.recv(&mut [0; 512]).await.map(drop)
+        };
+        matches!(
+            tokio::time::timeout(TARGET_PATIENCE, reached).await,
+            Ok(Ok(()))
+        )
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            name: self.name.into(),
+            address: self.address.to_string(),
+            udp: self.udp,
+        }
+    }
+}
+
+/// What the daemon is to try.
 pub struct Targets {
     listeners: Vec<TcpListener>,
+    aims: Vec<Aim>,
+    patience: Duration,
 }
 
 impl Targets {
-    /// Listens on the loopback addresses of this machine's network.
+    /// Listens on the loopback addresses of this machine's network, which a
+    /// sandbox with a network of its own cannot reach.
     pub async fn listen() -> Targets {
         let mut listeners = Vec::new();
         for address in ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"] {
@@ -37,11 +92,24 @@ impl Targets {
                 listeners.push(listener);
             }
         }
-        Targets { listeners }
+        Targets {
+            listeners,
+            aims: Vec::new(),
+            patience: PATIENCE_HERE,
+        }
     }
 
-    /// Lets the daemon try each target that is live.
-    pub async fn probe(&self, daemon: &mut SandboxClient<Channel>) -> Proof {
+    /// Addresses in and outside the cluster.
+    pub fn in_cluster(aims: Vec<Aim>) -> Targets {
+        Targets {
+            listeners: Vec::new(),
+            aims,
+            patience: PATIENCE_IN_CLUSTER,
+        }
+    }
+
+    /// The targets that the harness has just reached itself.
+    async fn live(&self) -> Vec<Target> {
         let mut targets = Vec::new();
         for listener in &self.listeners {
             let Ok(address) = listener.local_addr() else {
@@ -57,16 +125,38 @@ impl Targets {
                 });
             }
         }
+        let tries = self.aims.iter().map(|aim| async move {
+            let live = aim.is_live().await;
+            live.then(|| aim.target())
+        });
+        targets.extend(futures::future::join_all(tries).await.into_iter().flatten());
+        targets
+    }
+
+    /// Lets the daemon try each target that is live.
+    pub async fn probe(&self, daemon: &mut SandboxClient<Channel>) -> Proof {
+        let targets = self.live().await;
         if targets.len() < 2 {
-            return Proof::Unknown("fewer than two addresses of the harness are live".into());
+            let live: Vec<_> = targets.iter().map(|target| target.name.as_str()).collect();
+            return Proof::Unknown(format!(
+                "the harness itself reaches fewer than two targets ({})",
+                if live.is_empty() {
+                    "none".into()
+                } else {
+                    live.join(", ")
+                }
+            ));
         }
         let request = ProbeRequest {
             targets,
-            timeout_ms: 500,
+            timeout_ms: TARGET_PATIENCE.as_millis() as u32,
         };
-        let answer = tokio::time::timeout(Duration::from_secs(10), daemon.probe(request)).await;
+        let answer = tokio::time::timeout(self.patience, daemon.probe(request)).await;
         match answer {
-            Err(_) => Proof::Lost("the sandbox did not answer the probe in 10 s".into()),
+            Err(_) => Proof::Lost(format!(
+                "the sandbox did not answer the probe in {} s",
+                self.patience.as_secs()
+            )),
             Ok(Err(status)) => Proof::Lost(status.message().to_owned()),
             Ok(Ok(response)) => {
                 let reached: Vec<String> = response
@@ -83,5 +173,39 @@ impl Targets {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_the_harness_reaches_itself_is_a_target() {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let nobody = closed.local_addr().unwrap();
+        drop(closed);
+        let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let dns = resolver.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut query = [0; 512];
+            let (size, from) = resolver.recv_from(&mut query).await.unwrap();
+            resolver.send_to(&query[..size], from).await.unwrap();
+        });
+        let aim = |name, address, udp| Aim { name, address, udp };
+        let targets = Targets::in_cluster(vec![
+            aim("api-server", tcp.local_addr().unwrap(), false),
+            aim("public", nobody, false),
+            aim("dns-udp", dns, true),
+        ]);
+        let live: Vec<String> = targets
+            .live()
+            .await
+            .into_iter()
+            .map(|target| target.name)
+            .collect();
+        assert_eq!(live, ["api-server", "dns-udp"]);
     }
 }

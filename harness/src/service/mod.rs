@@ -28,8 +28,10 @@ use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
 
 use crate::{
     books::Books,
+    cluster::Caller,
     gate::PolicyGate,
     members::{Actor, discord_role},
+    metrics::Metrics,
     model::{Catalog, KeyStore},
     sandbox::Link,
     workspace::Source,
@@ -52,6 +54,8 @@ pub struct Service {
     pub gate: Arc<PolicyGate>,
     /// Rows beside the engine's.
     pub books: Arc<Books>,
+    /// Figures for operators.
+    pub metrics: Arc<Metrics>,
     /// The engine's clock.
     pub clock: Arc<dyn Clock>,
     /// The project folder.
@@ -89,9 +93,18 @@ fn session(error: SessionError) -> Status {
 }
 
 impl Service {
-    /// Who calls: the person at the socket, or the Discord user that the bot
-    /// names.
+    /// Who calls: the person at the socket, the Discord user that the bot
+    /// names, or somebody at a terminal attached to the cluster.
     fn actor<T>(&self, request: &Request<T>, author: Option<&wire::Author>) -> Actor {
+        let caller = request.extensions().get::<Caller>().copied();
+        if caller == Some(Caller::Terminal) {
+            return Actor {
+                requester: Requester::Local {
+                    name: "attached".into(),
+                },
+                role: Some(Role::User),
+            };
+        }
         if let Some(author) = author.filter(|author| !author.discord_user_id.is_empty()) {
             let members = &self.source.current().spec.members;
             return Actor {
@@ -100,6 +113,15 @@ impl Service {
                     id: author.discord_user_id.clone(),
                     name: author.display_name.clone(),
                 },
+            };
+        }
+        if caller.is_some() {
+            // A program of the installation, on nobody's behalf.
+            return Actor {
+                requester: Requester::Local {
+                    name: "nobody".into(),
+                },
+                role: None,
             };
         }
         let peer = request

@@ -6,7 +6,8 @@ use tonic::Status;
 
 use super::{Service, session, storage};
 use crate::{
-    record::usage,
+    metrics::Standing,
+    record::{outbox, usage},
     sandbox::State,
     workspace::{Pending, default_workspace},
 };
@@ -48,12 +49,7 @@ impl Service {
 
     pub(super) async fn status(&self) -> Result<wire::StatusResponse, Status> {
         let workspace = self.source.current();
-        let pending_approvals = self
-            .engine
-            .approvals(None, mooring_durable::Approvals::Pending)
-            .await
-            .map_err(session)?
-            .len() as u32;
+        let pending_approvals = self.pending_approvals().await?;
         let (pending_workspace, pending_changes, workspace_error) = match self.source.pending() {
             Pending::None => Default::default(),
             Pending::NeedsYes { digest, lines } => (digest, lines, String::new()),
@@ -79,11 +75,6 @@ impl Service {
                 error,
                 ..Default::default()
             },
-        };
-        let bytes = |suffix: &str| {
-            let mut path = self.database.clone().into_os_string();
-            path.push(suffix);
-            std::fs::metadata(path).map_or(0, |meta| meta.len())
         };
         Ok(wire::StatusResponse {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -111,10 +102,45 @@ impl Service {
             pending_workspace,
             pending_changes,
             workspace_error,
-            database_bytes: bytes("") + bytes("-wal"),
+            database_bytes: self.database_bytes(),
             started_ms: self.started.0,
             pid: std::process::id(),
         })
+    }
+
+    /// What stands at this moment, for the metrics.
+    pub(crate) async fn standing(&self) -> Result<Standing, Status> {
+        let outbox = outbox::waiting(self.engine.reader()).await;
+        Ok(Standing {
+            running: self.engine.running(),
+            waiting: self.engine.waiting(),
+            approvals: self.pending_approvals().await?.into(),
+            outbox: outbox.map_err(|error| storage(&error))?,
+            queued: self.engine.queued().await.map_err(session)?,
+            database_bytes: self.database_bytes(),
+            sandbox_ready: matches!(self.link.state(), State::Ready(_)),
+            keys_missing: self.missing_keys().len(),
+        })
+    }
+
+    /// Approvals that nobody has decided.
+    async fn pending_approvals(&self) -> Result<u32, Status> {
+        let pending = self
+            .engine
+            .approvals(None, mooring_durable::Approvals::Pending)
+            .await
+            .map_err(session)?;
+        Ok(u32::try_from(pending.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The database and its write-ahead log.
+    fn database_bytes(&self) -> u64 {
+        let bytes = |suffix: &str| {
+            let mut path = self.database.clone().into_os_string();
+            path.push(suffix);
+            std::fs::metadata(path).map_or(0, |meta| meta.len())
+        };
+        bytes("") + bytes("-wal")
     }
 
     pub(super) async fn usage(

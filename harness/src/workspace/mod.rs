@@ -68,9 +68,20 @@ pub enum Pending {
     Wrong(String),
 }
 
-/// The Workspace in use and the file it comes from.
+/// Where a Workspace comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A file, which may change.
+    File(PathBuf),
+    /// Nowhere: the default Workspace.
+    Default,
+    /// The API server, which says who may change it.
+    Cluster,
+}
+
+/// The Workspace in use, and where it comes from.
 pub struct Source {
-    path: Option<PathBuf>,
+    origin: Origin,
     current: watch::Sender<Arc<Loaded>>,
     pending: RwLock<Pending>,
 }
@@ -78,15 +89,27 @@ pub struct Source {
 impl Source {
     /// Reads the Workspace at `path`, or takes `fallback` where there is no path.
     pub fn open(path: Option<PathBuf>, fallback: Workspace) -> Result<Source, Error> {
-        let workspace = match &path {
-            Some(path) => read(path)?,
-            None => fallback,
+        let (origin, workspace) = match path {
+            Some(path) => {
+                let workspace = read(&path)?;
+                (Origin::File(path), workspace)
+            }
+            None => (Origin::Default, fallback),
         };
-        Ok(Source {
-            path,
+        Ok(Source::new(origin, workspace))
+    }
+
+    /// A Workspace of the cluster; [`Source::replace`] brings its changes.
+    pub fn of_cluster(workspace: Workspace) -> Source {
+        Source::new(Origin::Cluster, workspace)
+    }
+
+    fn new(origin: Origin, workspace: Workspace) -> Source {
+        Source {
+            origin,
             current: watch::Sender::new(Arc::new(Loaded::new(workspace))),
             pending: RwLock::new(Pending::None),
-        })
+        }
     }
 
     /// The version in use.
@@ -101,7 +124,10 @@ impl Source {
 
     /// The file; `None` where the default Workspace is in use.
     pub fn path(&self) -> Option<&PathBuf> {
-        self.path.as_ref()
+        match &self.origin {
+            Origin::File(path) => Some(path),
+            Origin::Default | Origin::Cluster => None,
+        }
     }
 
     /// Whether a newer version waits.
@@ -115,7 +141,7 @@ impl Source {
     /// Reads the file again. A version that permits no more than the one in use
     /// is taken at once, and so is the one named by `accepted`.
     pub fn reload(&self, accepted: Option<&str>) {
-        let Some(path) = &self.path else { return };
+        let Some(path) = self.path() else { return };
         let pending = match read(path) {
             Err(error) => Pending::Wrong(error.to_string()),
             Ok(workspace) => {
@@ -136,6 +162,26 @@ impl Source {
                 }
             }
         };
+        self.set_pending(pending);
+    }
+
+    /// Takes a changed Workspace of the cluster, whatever it permits: whoever
+    /// wrote it was allowed to.
+    pub fn replace(&self, workspace: Workspace) {
+        let new = Loaded::new(workspace);
+        if new.digest != self.current().digest {
+            tracing::info!(digest = %new.digest, "the Workspace has changed and is in use");
+            self.current.send_replace(Arc::new(new));
+        }
+        self.set_pending(Pending::None);
+    }
+
+    /// A changed Workspace of the cluster is wrong: the last good one stays in use.
+    pub fn refuse(&self, error: String) {
+        self.set_pending(Pending::Wrong(error));
+    }
+
+    fn set_pending(&self, pending: Pending) {
         let mut slot = self
             .pending
             .write()
@@ -150,7 +196,7 @@ impl Source {
 
     /// Replaces the policy in use, where the default Workspace is in use.
     pub fn adapt_default(&self, change: impl FnOnce(&mut WorkspaceSpec)) {
-        if self.path.is_some() {
+        if self.origin != Origin::Default {
             return;
         }
         let old = self.current();
@@ -165,7 +211,7 @@ impl Source {
     /// Reads the file again whenever it has changed, for ever. Looks once a
     /// second: editors replace files in ways that change notices miss.
     pub async fn follow(&self) {
-        let Some(path) = &self.path else {
+        let Some(path) = self.path() else {
             return std::future::pending().await;
         };
         let seen = |path: &PathBuf| {
@@ -192,10 +238,15 @@ fn read(path: &PathBuf) -> Result<Workspace, Error> {
         .map_err(|error| Error::Workspace(format!("{name} cannot be read: {error}")))?;
     let workspace =
         read_workspace(&text, &name).map_err(|error| Error::Workspace(error.to_string()))?;
-    // A broken expectation is a wrong Workspace, like a wrong field.
+    check_policy(&workspace, &name)?;
+    Ok(workspace)
+}
+
+/// A broken expectation is a wrong Workspace, like a wrong field.
+pub fn check_policy(workspace: &Workspace, name: &str) -> Result<(), Error> {
     let problems = mooring_policy::validate(&workspace.spec.policy);
     match problems.is_empty() {
-        true => Ok(workspace),
+        true => Ok(()),
         false => Err(Error::Workspace(format!(
             "{name}: {}",
             problems

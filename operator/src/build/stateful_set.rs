@@ -143,6 +143,7 @@ fn harness_pod(input: &Input<'_>) -> Value {
             "env": [
                 {"name": "MOORING_WORKSPACE", "value": input.names.workspace},
                 {"name": "MOORING_NAMESPACE", "value": input.names.namespace},
+                {"name": "MOORING_INSTALLATION", "value": input.settings.namespace},
                 {"name": "MOORING_DATA", "value": DATA},
                 {"name": "MOORING_KEYS", "value": KEYS},
                 {"name": "MOORING_TLS", "value": TLS},
