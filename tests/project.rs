@@ -87,12 +87,19 @@ impl Project {
     }
 
     fn with_model(model: &str, policy: &str) -> Project {
+        let indented: String = policy.lines().map(|line| format!("  {line}\n")).collect();
+        Project::with_spec(&format!(
+            "models: [{{name: rehearsal, provider: rehearsal, {model}}}]\n\
+             approvals: {{timeout: never, requesterMayApprove: true}}\npolicy:\n{indented}"
+        ))
+    }
+
+    /// A repository with a Workspace of this `spec` (YAML).
+    pub fn with_spec(spec: &str) -> Project {
         let project = Project::new();
-        let indented: String = policy.lines().map(|line| format!("    {line}\n")).collect();
+        let indented: String = spec.lines().map(|line| format!("  {line}\n")).collect();
         let workspace = format!(
-            "apiVersion: mooring.dev/v1alpha1\nkind: Workspace\nmetadata: {{name: test}}\nspec:\n  \
-             models: [{{name: rehearsal, provider: rehearsal, {model}}}]\n  \
-             approvals: {{timeout: never, requesterMayApprove: true}}\n  policy:\n{indented}"
+            "apiVersion: mooring.dev/v1alpha1\nkind: Workspace\nmetadata: {{name: test}}\nspec:\n{indented}"
         );
         std::fs::write(project.folder.join("workspace.yaml"), workspace).unwrap();
         project
@@ -154,7 +161,8 @@ impl Project {
         }
     }
 
-    fn socket(&self) -> Option<PathBuf> {
+    /// The harness's socket, once it was started.
+    pub fn socket(&self) -> Option<PathBuf> {
         ["state", "run"]
             .iter()
             .find_map(|folder| find(&self.home.join(folder), "harness.sock"))
@@ -212,6 +220,11 @@ impl Project {
     /// Processes of this project's sandbox daemon.
     pub fn daemons(&self) -> Vec<u32> {
         self.processes("sandbox-daemon")
+    }
+
+    /// Processes of this project's harness.
+    pub fn harnesses(&self) -> Vec<u32> {
+        self.processes("mooring harness ")
     }
 
     fn processes(&self, word: &str) -> Vec<u32> {

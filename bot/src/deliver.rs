@@ -4,7 +4,7 @@
 //! with the message that shows it. What cannot be shown now is given back, and is
 //! offered again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use mooring_crds::Answer;
 use mooring_wire::harness as wire;
 use mooring_wire::shown::{Anchor, Card, Note};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_stream::StreamExt;
 
 use crate::api::mentions;
 use crate::bot::Bot;
+use crate::harness::HarnessError;
 use crate::id::Id;
 use crate::render;
 use crate::rest::{File, RestError, code};
@@ -52,9 +53,45 @@ impl From<RestError> for Unshown {
     }
 }
 
+/// Whose turn it is in each thread: rows of one thread are shown one after the
+/// other. The harness replaces an edit by a newer one while the bot may still be at
+/// the older; that must not land last.
+#[derive(Default)]
+struct Turns {
+    last: Mutex<HashMap<String, (u64, oneshot::Receiver<()>)>>,
+}
+
+impl Turns {
+    /// Takes the place behind the row before: its end, and the sender that is dropped
+    /// at this one's end.
+    fn take(
+        &self,
+        thread: &str,
+        number: u64,
+    ) -> (Option<oneshot::Receiver<()>>, oneshot::Sender<()>) {
+        let (ended, end) = oneshot::channel();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.insert(thread.to_owned(), (number, end));
+        (before.map(|(_, end)| end), ended)
+    }
+
+    /// Forgets the thread where nobody stands behind.
+    fn leave(&self, thread: &str, number: u64) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last
+            .get(thread)
+            .is_some_and(|(newest, _)| *newest == number)
+        {
+            last.remove(thread);
+        }
+    }
+}
+
 /// Delivers a workspace's outbox for ever.
 pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
     let under_way: Arc<Mutex<HashSet<String>>> = Arc::default();
+    let turns: Arc<Turns> = Arc::default();
+    let mut number = 0;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut pause = Duration::from_millis(100);
     loop {
@@ -79,10 +116,18 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
                     let Ok(slot) = slots.clone().acquire_owned().await else {
                         return;
                     };
+                    number += 1;
+                    let (before, ended) = turns.take(&row.thread_id, number);
                     let (bot, place) = (bot.clone(), place.clone());
-                    let under_way = under_way.clone();
+                    let (under_way, turns) = (under_way.clone(), turns.clone());
                     tokio::spawn(async move {
+                        if let Some(before) = before {
+                            // Dropped, never sent: it ended either way.
+                            let _ = before.await;
+                        }
                         let outcome = show(&bot, &place, &row).await;
+                        drop(ended);
+                        turns.leave(&row.thread_id, number);
                         acknowledge(&place, &row, outcome).await;
                         under_way
                             .lock()
@@ -119,13 +164,20 @@ async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, U
             ack.retry = why;
         }
     }
-    // Without an ack the row is offered again, and is found as sent then.
-    for attempt in 0..5 {
+    // The row counts as under way until its ack is in: a harness that was away
+    // offers it once on each stream.
+    let mut pause = Duration::from_millis(100);
+    loop {
         match place.harness.ack(ack.clone()).await {
             Ok(_) => return,
-            Err(error) => {
+            Err(error @ HarnessError::Away(_)) => {
                 tracing::warn!(workspace = place.name, key = row.key, %error, "not acked yet");
-                tokio::time::sleep(Duration::from_millis(200 << attempt)).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            Err(error) => {
+                tracing::error!(workspace = place.name, key = row.key, %error, "the ack was refused");
+                return;
             }
         }
     }

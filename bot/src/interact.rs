@@ -229,9 +229,22 @@ fn help() -> String {
     text
 }
 
-/// The conversation of the interaction's thread.
-fn conversation(bot: &Bot, interaction: &Interaction) -> Option<i64> {
-    bot.threads.conversation(interaction.channel_id?)
+/// The conversation of the interaction's thread. After a start the first sweep may
+/// not have been there yet: then the harness is asked.
+async fn conversation(
+    bot: &Bot,
+    place: &Place,
+    interaction: &Interaction,
+) -> Result<Option<i64>, HarnessError> {
+    let Some(thread) = interaction.channel_id.filter(|id| *id != place.channel) else {
+        return Ok(None);
+    };
+    if let Some(known) = bot.threads.conversation(thread) {
+        return Ok(Some(known));
+    }
+    let rows = place.harness.threads(wire::ThreadsRequest {}).await?.rows;
+    bot.threads.learn_rows(&rows);
+    Ok(bot.threads.conversation(thread))
 }
 
 const NO_CONVERSATION: &str = "There is no conversation here. Use this in a conversation's thread.";
@@ -241,7 +254,7 @@ async fn view(
     place: &Place,
     interaction: &Interaction,
 ) -> Result<Option<wire::ConversationView>, HarnessError> {
-    let Some(conversation) = conversation(bot, interaction) else {
+    let Some(conversation) = conversation(bot, place, interaction).await? else {
         return Ok(None);
     };
     let request = wire::ViewRequest {
@@ -315,7 +328,7 @@ fn code_line(text: &str) -> String {
 }
 
 async fn stop(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<String, HarnessError> {
-    let Some(conversation) = conversation(bot, interaction) else {
+    let Some(conversation) = conversation(bot, place, interaction).await? else {
         return Ok(NO_CONVERSATION.into());
     };
     let request = wire::AbortRequest {
@@ -378,7 +391,7 @@ async fn usage(
     place: &Place,
     interaction: &Interaction,
 ) -> Result<String, HarnessError> {
-    let conversation = conversation(bot, interaction).unwrap_or(0);
+    let conversation = conversation(bot, place, interaction).await?.unwrap_or(0);
     let rows = place
         .harness
         .usage(wire::UsageRequest { conversation })
@@ -423,7 +436,7 @@ async fn open_approvals(
     interaction: &Interaction,
 ) -> Result<Vec<wire::Approval>, HarnessError> {
     let request = wire::ApprovalsRequest {
-        conversation: conversation(bot, interaction).unwrap_or(0),
+        conversation: conversation(bot, place, interaction).await?.unwrap_or(0),
         ..wire::ApprovalsRequest::default()
     };
     let mut approvals = place.harness.approvals(request).await?.approvals;

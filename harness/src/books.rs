@@ -105,26 +105,18 @@ impl Books {
 
     fn run_changed(&self, at: Millis, run: &Run) -> [Statement; 2] {
         let target = self.key(format_args!("{}-anchor", run.id));
-        let key = self.key(format_args!(
-            "{}-anchor-{}-{}-{:?}",
-            run.id, run.turns, run.tool_calls, run.state
-        ));
-        let state = match run.state {
-            RunState::Waiting | RunState::NeedsKey => "waiting",
-            _ => "working",
+        // A run comes back to the same state; each change is a row of its own.
+        let key = self.key(format_args!("{}-anchor-{}", run.id, at.0));
+        let waits = matches!(run.state, RunState::Waiting | RunState::NeedsKey);
+        let anchor = value(&self.anchor(run, if waits { "waiting" } else { "working" }));
+        let due = if waits {
+            at
+        } else {
+            Millis(at.0 + pause_of_edits(at.0 - run.started_at.0))
         };
-        let anchor = value(&self.anchor(run, state));
         [
+            outbox::progress(at, due, run.conversation, &key, &anchor, &target),
             outbox::replaced(at, &target, &key),
-            outbox::shown(
-                at,
-                run.conversation,
-                &key,
-                Kind::AnchorEdit,
-                &anchor,
-                Some(&target),
-                None,
-            ),
         ]
     }
 
@@ -251,6 +243,12 @@ impl Books {
             unknown: lost,
         }))
     }
+}
+
+/// Milliseconds until a change of a run that is `age_ms` old is shown: the longer
+/// it goes on, the fewer edits.
+fn pause_of_edits(age_ms: i64) -> i64 {
+    (age_ms / 4).clamp(1_500, 60_000)
 }
 
 /// The approval state's word on the wire.

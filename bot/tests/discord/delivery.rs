@@ -145,19 +145,6 @@ async fn f19_f26_a_row_that_is_offered_again_while_it_is_sent_is_sent_once() {
 }
 
 #[tokio::test]
-async fn f20_an_answer_that_was_committed_while_the_bot_was_down_is_delivered_after_its_start() {
-    let mut stage = Stage::ready().await;
-    let (thread, input) = running(&stage).await;
-    stage.kill().await;
-    stage.double.answer(input, Ok("worked it out meanwhile"), 5);
-    stage.start().await;
-    stage.answered(thread, "worked it out meanwhile").await;
-    stage.settled().await;
-    assert_eq!(stage.own(thread).len(), 1, "the same anchor is edited");
-    stage.check().await;
-}
-
-#[tokio::test]
 async fn f28_the_visible_answer_is_the_stored_answer() {
     let stage = Stage::ready().await;
     let (thread, input) = running(&stage).await;
@@ -232,22 +219,6 @@ async fn f29_an_anchor_that_takes_no_edit_makes_the_answer_a_message_of_its_own(
         assert!(refused, "{what}: {}", stage.describe());
         stage.check().await;
     }
-}
-
-#[tokio::test]
-async fn f40_a_very_long_answer_is_five_messages_and_a_file() {
-    let stage = Stage::ready().await;
-    let (thread, input) = running(&stage).await;
-    let lines: String = (0..4_700).map(|n| format!("let a{n} = \"b\";\n")).collect();
-    let answer = format!("```rust\n{lines}```");
-    stage.double.answer(input, Ok(&answer), 5);
-    stage.settled().await;
-    let own = stage.own(thread);
-    assert_eq!(own.len(), 5, "{}", stage.describe());
-    let file = &own[4].attachments[0];
-    assert_eq!(file.name, "answer.md");
-    assert_eq!(file.data, answer);
-    stage.check().await;
 }
 
 #[tokio::test]

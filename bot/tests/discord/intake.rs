@@ -10,81 +10,6 @@ use serde_json::json;
 use crate::stage::Stage;
 
 #[tokio::test]
-async fn f38_a_mention_opens_a_thread_and_the_answer_comes_into_one_message() {
-    let stage = Stage::ready().await;
-    let thread = stage.mention("hello");
-    let answer = stage.answered(thread, "answer to hello").await;
-    stage.settled().await;
-    assert_eq!(
-        stage.own(thread).len(),
-        1,
-        "one anchor, edited: {}",
-        stage.describe()
-    );
-    assert_eq!(answer.edits, 1);
-    stage.double.look(|state| {
-        let input = state.input(&thread.to_string()).unwrap();
-        assert_eq!(input.text, "hello");
-        assert_eq!(input.author.discord_user_id, stage.ada.to_string());
-        assert_eq!(input.author.discord_role_ids.len(), 1);
-        assert_eq!(
-            state.threads[&thread.to_string()].cursor,
-            thread.to_string()
-        );
-    });
-    // In the thread every message of a member is an input, with no mention.
-    let next = stage.post(thread, "and now?");
-    stage.answered(thread, "answer to and now?").await;
-    let reply = stage.standin.look(|world| {
-        world
-            .messages(thread)
-            .find(|m| m.author == stage.me && m.reply_to == Some(next))
-            .cloned()
-    });
-    assert!(reply.is_some(), "an anchor replies to its input");
-    // Elsewhere nothing happens without a mention.
-    stage.post(stage.channel, "talking among ourselves");
-    stage.check().await;
-}
-
-#[tokio::test]
-async fn f04_f05_what_was_said_while_the_bot_was_down_is_answered_oldest_first_and_once() {
-    let mut stage = Stage::ready().await;
-    stage.sweep = 1;
-    let thread = stage.conversation().await;
-    stage.kill().await;
-    let ids: Vec<_> = (0..3)
-        .map(|n| stage.post(thread, &format!("missed {n}")))
-        .collect();
-    let opened = stage.mention("opened while down");
-    stage.start().await;
-    stage.answered(thread, "answer to missed 2").await;
-    stage.answered(opened, "answer to opened while down").await;
-    let order: Vec<_> = stage.double.look(|state| {
-        state
-            .inputs
-            .iter()
-            .filter(|input| input.text.starts_with("missed"))
-            .map(|input| input.request_id.clone())
-            .collect()
-    });
-    assert_eq!(
-        order,
-        ids.iter().map(ToString::to_string).collect::<Vec<_>>()
-    );
-    // F05: further sweeps find nothing that is not in the ledger.
-    stage
-        .double
-        .until("the cursor at the last message", |state| {
-            let cursor: u64 = state.threads[&thread.to_string()].cursor.parse().unwrap();
-            (cursor >= ids[2]).then_some(())
-        })
-        .await;
-    assert_eq!(stage.double.look(|state| state.inputs.len()), 5);
-    stage.check().await;
-}
-
-#[tokio::test]
 async fn f11_a_message_that_the_gateway_never_brought_is_found_by_the_sweep() {
     let mut stage = Stage::set(TEXT, "").await;
     stage.sweep = 1;
@@ -96,30 +21,6 @@ async fn f11_a_message_that_the_gateway_never_brought_is_found_by_the_sweep() {
     stage.post(thread, "came");
     stage.answered(thread, "answer to came").await;
     stage.answered(thread, "answer to lost on the way").await;
-    stage.check().await;
-}
-
-#[tokio::test]
-async fn f13_a_paste_that_discord_split_is_one_input() {
-    let stage = Stage::ready().await;
-    let thread = stage.conversation().await;
-    let (first, second) = (
-        stage.post(thread, &"a".repeat(1_950)),
-        stage.post(thread, "the rest"),
-    );
-    let input = stage
-        .double
-        .until("the joined input", |state| {
-            state.input(&first.to_string()).cloned()
-        })
-        .await;
-    assert!(input.text.starts_with("aaa") && input.text.ends_with("\nthe rest"));
-    assert_eq!(input.thread.also_message_ids, [second.to_string()]);
-    assert!(
-        stage
-            .double
-            .look(|state| state.input(&second.to_string()).is_none())
-    );
     stage.check().await;
 }
 
@@ -250,35 +151,6 @@ async fn f23_f25_while_the_harness_is_away_the_message_is_held_and_no_error_is_s
 }
 
 #[tokio::test]
-async fn f22_a_thread_keeps_its_conversation_across_restarts_and_f58_threads_do_not_mix() {
-    let mut stage = Stage::ready().await;
-    let first = stage.conversation().await;
-    let second = stage.mention("another");
-    stage.answered(second, "answer to another").await;
-    stage.settled().await;
-    stage.kill().await;
-    stage.start().await;
-    for thread in [first, second] {
-        stage.post(thread, "again");
-        stage.answered(thread, "answer to again").await;
-    }
-    let conversation = |thread: u64| {
-        stage.double.look(|state| {
-            let of: Vec<_> = state
-                .inputs
-                .iter()
-                .filter(|input| input.thread.thread_id == thread.to_string())
-                .map(|input| input.conversation)
-                .collect();
-            assert!(of.len() == 2 && of[0] == of[1], "{of:?}");
-            of[0]
-        })
-    };
-    assert_ne!(conversation(first), conversation(second));
-    stage.check().await;
-}
-
-#[tokio::test]
 async fn f34_an_attachment_is_fetched_at_receipt_and_f35_one_that_fails_is_said() {
     let stage = Stage::ready().await;
     let thread = stage.conversation().await;
@@ -342,84 +214,6 @@ async fn f34_an_attachment_is_fetched_at_receipt_and_f35_one_that_fails_is_said(
     stage.answered(thread, "answer to and this").await;
     stage.post(thread, "still here");
     stage.answered(thread, "answer to still here").await;
-    stage.check().await;
-}
-
-#[tokio::test]
-async fn f61_an_edit_changes_a_queued_input_a_preview_does_not_and_a_deletion_withdraws_it() {
-    let stage = Stage::ready().await;
-    stage.double.act(|state| state.answers_itself = false);
-    let thread = stage.mention("long work");
-    let running = stage
-        .double
-        .until("the run", |state| {
-            state.input(&thread.to_string()).map(|i| i.id)
-        })
-        .await;
-    stage.answered(thread, "-# ⏳").await;
-    let edited = stage.post(thread, "second, with a tpyo");
-    let deleted = stage.post(thread, "third");
-    let kept = stage.post(thread, "fourth https://example.com/");
-    stage
-        .until("three signs", |world| {
-            [edited, deleted, kept]
-                .iter()
-                .all(|id| {
-                    world
-                        .message(thread, *id)
-                        .is_some_and(|m| m.reactions.contains_key("↪️"))
-                })
-                .then_some(())
-        })
-        .await;
-    stage.standin.act(|world| {
-        world.unfurl(thread, kept);
-        world.edit(thread, edited, "second, without a typo");
-        world.remove_message(thread, deleted);
-    });
-    stage
-        .double
-        .until("the edit and the withdrawal", |state| {
-            let gone = |id: u64| {
-                state
-                    .input(&id.to_string())
-                    .is_some_and(|i| i.state == "unanswered")
-            };
-            let new = state
-                .inputs
-                .iter()
-                .any(|i| i.text == "second, without a typo");
-            (gone(edited) && gone(deleted) && new).then_some(())
-        })
-        .await;
-    assert_eq!(
-        stage
-            .double
-            .look(|state| state.input(&kept.to_string()).unwrap().state),
-        "queued"
-    );
-    // A preview of the edited message is the same edit once more.
-    stage.standin.act(|world| world.unfurl(thread, edited));
-    stage.double.act(|state| state.answers_itself = true);
-    stage.double.answer(running, Ok("done at last"), 5);
-    stage
-        .answered(thread, "answer to second, without a typo")
-        .await;
-    stage.answered(thread, "answer to fourth").await;
-    let texts: Vec<_> = stage.double.look(|state| {
-        state
-            .inputs
-            .iter()
-            .filter(|i| i.state == "done")
-            .map(|i| i.text.clone())
-            .collect()
-    });
-    assert!(
-        !texts
-            .iter()
-            .any(|text| text.contains("third") || text.contains("tpyo")),
-        "{texts:?}"
-    );
     stage.check().await;
 }
 

@@ -1,5 +1,5 @@
-//! The real bot program between the Discord stand-in and a harness double, over
-//! real sockets. Cases are those of `tests/cases/discord.md`, by their ids.
+//! The real bot program between the Discord stand-in and the real harness (`office`),
+//! or a double of it where a fault cannot be made otherwise (`stage`), over real sockets. Cases are those of `tests/cases/discord.md`, by their ids.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cards;
@@ -7,10 +7,12 @@ mod delivery;
 mod double;
 mod gateway;
 mod intake;
+mod office;
 mod service;
 mod settings;
 mod soak;
 mod stage;
+mod whole;
 
 /// Every case is a test by its id, or is listed with the reason why it cannot be.
 #[test]

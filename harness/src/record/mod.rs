@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod grant;
 pub mod outbox;
+pub mod refused;
 pub mod thread;
 pub mod usage;
 
@@ -12,7 +13,10 @@ use mooring_durable::{Component, ledger::Bind};
 /// The tables, by migration.
 pub const COMPONENT: Component = Component {
     name: "mooring.harness",
-    migrations: &[include_str!("migrations/0001.sql")],
+    migrations: &[
+        include_str!("migrations/0001.sql"),
+        include_str!("migrations/0002.sql"),
+    ],
 };
 
 fn text(value: impl Into<String>) -> Bind {

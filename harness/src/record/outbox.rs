@@ -80,8 +80,40 @@ pub fn shown(
     }
 }
 
-/// An open edit of the same target is replaced by a newer one, unless it was
-/// offered and its outcome is unknown.
+/// How a run is, beside its anchor: an edit that waits until `due`, or until the one
+/// that it replaces would have been shown. So many changes make few edits, and a
+/// change is never put off for ever.
+pub fn progress(
+    at: Millis,
+    due: Millis,
+    conversation: ConversationId,
+    key: &str,
+    content: &Value,
+    target: &str,
+) -> Statement {
+    Statement {
+        sql: "INSERT INTO mooring_outbox
+                (key, thread_id, conversation, kind, json, target, created_at, next_at)
+              SELECT ?1, thread_id, ?2, ?3, ?4, ?5, ?6,
+                min(?7, coalesce((SELECT min(next_at) FROM mooring_outbox
+                                  WHERE target = ?5 AND closed_at IS NULL), ?7))
+              FROM mooring_thread WHERE conversation = ?2 AND deleted = 0 LIMIT 1
+              ON CONFLICT (key) DO NOTHING",
+        binds: vec![
+            text(key),
+            Bind::Int(conversation.0),
+            text(Kind::AnchorEdit.word()),
+            json(content),
+            text(target),
+            Bind::Int(at.0),
+            Bind::Int(due.0),
+        ],
+    }
+}
+
+/// Open edits of the same target are replaced by a newer one: an edit that was
+/// offered and is not acked does no harm before or after it, as the bot shows the
+/// rows of a thread in their order.
 pub fn replaced(at: Millis, target: &str, by: &str) -> Statement {
     Statement {
         sql: "UPDATE mooring_outbox SET closed_at = ?3, closed = 'replaced'
@@ -134,7 +166,8 @@ pub fn retried(key: &str, at: Millis) -> Statement {
 }
 
 /// The oldest open row of each thread, where its time has come: rows of a thread
-/// are delivered in order. An edit waits for the post that it edits.
+/// are delivered in order, but one that was never offered and whose time has not come
+/// holds up no other. An edit waits for the post that it edits.
 pub async fn due(pool: &SqlitePool, now: Millis) -> sqlx::Result<Vec<OutboxRow>> {
     let rows = sqlx::query(
         "SELECT o.seq, o.key, o.thread_id, o.kind, o.json, o.first_offered_at, o.attempts,
@@ -142,7 +175,8 @@ pub async fn due(pool: &SqlitePool, now: Millis) -> sqlx::Result<Vec<OutboxRow>>
          FROM mooring_outbox o LEFT JOIN mooring_outbox t ON t.key = o.target
          WHERE o.closed_at IS NULL AND o.next_at <= ?1
            AND o.seq = (SELECT min(seq) FROM mooring_outbox
-                        WHERE thread_id = o.thread_id AND closed_at IS NULL)
+                        WHERE thread_id = o.thread_id AND closed_at IS NULL
+                          AND NOT (next_at > ?1 AND first_offered_at IS NULL))
          ORDER BY o.seq LIMIT 1000",
     )
     .bind(now.0)

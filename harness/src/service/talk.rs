@@ -16,7 +16,7 @@ use tonic::Status;
 use super::{Service, convert, session};
 use crate::{
     members::{Act, Actor, may, same},
-    record::thread,
+    record::{refused, thread},
 };
 
 /// Bytes of one input, images included.
@@ -41,6 +41,17 @@ impl Service {
             (_, "") => None,
             (_, id) => Some(RequestId(id.to_owned())),
         };
+        // A message of a thread is found again in its history.
+        let said = request_id
+            .clone()
+            .filter(|_| request.thread.is_some() && when_busy == WhenBusy::Reject);
+        if let Some(said) = &said
+            && refused::is_refused(self.engine.reader(), &said.0)
+                .await
+                .map_err(|error| super::storage(&error))?
+        {
+            return Err(busy());
+        }
         let submitted = self
             .engine
             .submit(Input {
@@ -53,15 +64,24 @@ impl Service {
                 data: request.thread.as_ref().map(origin).unwrap_or(Value::Null),
                 extra: Vec::new(),
             })
-            .await
-            .map_err(|error| match error {
-                SubmitError::Busy => status(
-                    Code::Busy,
-                    "a run is going; try again when it has ended, or steer it",
-                ),
-                SubmitError::OtherType(_) => status(Code::OtherType, error.to_string()),
-                SubmitError::Session(error) => session(error),
-            })?;
+            .await;
+        let submitted = match submitted {
+            Ok(submitted) => submitted,
+            Err(SubmitError::Busy) => {
+                if let Some(said) = said {
+                    let statements = refused::refused(&said.0, self.clock.now());
+                    self.engine
+                        .commit("refuse", statements.into())
+                        .await
+                        .map_err(session)?;
+                }
+                return Err(busy());
+            }
+            Err(error @ SubmitError::OtherType(_)) => {
+                return Err(status(Code::OtherType, error.to_string()));
+            }
+            Err(SubmitError::Session(error)) => return Err(session(error)),
+        };
         let (state, _, _) = convert::state(&submitted.submission.state);
         Ok(wire::SubmitResponse {
             conversation: submitted.submission.conversation.0,
@@ -234,6 +254,13 @@ fn content(request: &wire::SubmitRequest) -> Result<Vec<Part>, Status> {
         ));
     }
     Ok(content)
+}
+
+fn busy() -> Status {
+    status(
+        Code::Busy,
+        "a run is going; try again when it has ended, or steer it",
+    )
 }
 
 /// A conversation is called by the beginning of its first text.
