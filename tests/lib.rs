@@ -1,4 +1,6 @@
 //! What crosses two programs, and the stand-ins.
 
+#[cfg(test)]
+mod documents;
 pub mod model;
 pub mod project;
