@@ -52,6 +52,10 @@ pub enum Command {
     Conversations(ListArgs),
     /// Print what was said and done in a conversation.
     Entries(EntriesArgs),
+    /// Let a conversation begin anew: the model no longer sees what was before.
+    Reset(ResetArgs),
+    /// Begin a conversation with the history of another one, and print its number.
+    Fork(ForkArgs),
     /// Stop the run of a conversation and withdraw what is queued in it.
     Abort(AbortArgs),
     /// List or revoke what was approved for more than once.
@@ -278,6 +282,48 @@ pub struct AbortArgs {
     /// End the run and leave what is queued.
     #[arg(long)]
     pub run_only: bool,
+}
+
+/// `mooring reset`.
+#[derive(Clone, Debug, Args)]
+pub struct ResetArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// What the model is told at the new beginning.
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT"
+    )]
+    pub brief: String,
+}
+
+/// `mooring fork`.
+#[derive(Clone, Debug, Args)]
+pub struct ForkArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// The last entry that is taken along, as `mooring entries` numbers them; without
+    /// this the newest.
+    #[arg(long, value_name = "ENTRY")]
+    pub at: Option<i64>,
+    /// A side chat: it knows the history and shows only what is said in it.
+    #[arg(long)]
+    pub side: bool,
+    /// Its title.
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT"
+    )]
+    pub title: String,
+    /// Its model, by its name in the Workspace; without this the same.
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
 }
 
 /// `mooring grants`.

@@ -25,6 +25,9 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "approvals": all(&view.approvals, approval),
                 "model": view.model,
                 "grade": view.grade,
+                "parent": view.parent,
+                "parent_entry": view.parent_entry,
+                "side_chat": view.side_chat,
             });
         }
         Some(Frame::Change(change)) => {

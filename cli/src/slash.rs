@@ -15,6 +15,12 @@ pub enum Typed {
     Resume(i64),
     /// Begins a new conversation.
     New,
+    /// Lets the context begin anew.
+    Reset(String),
+    /// Goes on in a fork, from an entry or from here.
+    Fork(Option<i64>),
+    /// Asks something in a side chat.
+    Aside(String),
     /// Stops the run and withdraws what is queued.
     Stop,
     /// Shows what is queued.
@@ -66,6 +72,18 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("/resume ID", "go on with another conversation"),
     ("/new", "begin a new conversation"),
     ("/steer TEXT", "say something to the run that is going on"),
+    (
+        "/reset [TEXT]",
+        "begin the context anew; the model is told the text",
+    ),
+    (
+        "/fork [ENTRY]",
+        "go on in a copy of this conversation, from here or from an entry",
+    ),
+    (
+        "/btw TEXT",
+        "ask in a side chat that knows this conversation; /resume goes back",
+    ),
     (
         "/stop",
         "stop the run and withdraw what is queued (also Ctrl-C)",
@@ -119,6 +137,14 @@ pub fn parse(input: &str) -> Typed {
         ("new", "") => Typed::New,
         ("steer", "") => Typed::Wrong("/steer needs a text".into()),
         ("steer", text) => Typed::Steer(text.to_owned()),
+        ("reset", brief) => Typed::Reset(brief.to_owned()),
+        ("fork", "") => Typed::Fork(None),
+        ("fork", entry) => entry.parse().map_or_else(
+            |_| Typed::Wrong("/fork needs an entry's number; `mooring entries` lists them".into()),
+            |entry| Typed::Fork(Some(entry)),
+        ),
+        ("btw", "") => Typed::Wrong("/btw needs a text".into()),
+        ("btw", text) => Typed::Aside(text.to_owned()),
         ("stop", _) => Typed::Stop,
         ("queue", "") => Typed::Queue,
         ("queue", argument) => match argument.strip_prefix("withdraw").map(str::trim) {
@@ -220,6 +246,15 @@ mod tests {
             ("/new", Typed::New),
             ("/steer use tabs", Typed::Steer("use tabs".into())),
             ("/steer", Typed::Wrong("/steer needs a text".into())),
+            ("/reset", Typed::Reset(String::new())),
+            ("/reset now the docs", Typed::Reset("now the docs".into())),
+            ("/fork", Typed::Fork(None)),
+            ("/fork 12", Typed::Fork(Some(12))),
+            (
+                "/fork here",
+                Typed::Wrong("/fork needs an entry's number; `mooring entries` lists them".into()),
+            ),
+            ("/btw what is that?", Typed::Aside("what is that?".into())),
             ("/stop", Typed::Stop),
             ("/queue", Typed::Queue),
             ("/queue withdraw 3", Typed::Withdraw(3)),

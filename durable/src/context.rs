@@ -59,6 +59,8 @@ pub(crate) struct Context {
     request: Arc<ModelRequest>,
     canonical: Canonical,
     sections: Vec<Section>,
+    /// A whole baseline of the sections is in it.
+    based: bool,
     round: Option<Round>,
     cutoff: EntryId,
     bytes: usize,
@@ -83,6 +85,7 @@ impl Context {
             }),
             canonical: Canonical::default(),
             sections: Vec::new(),
+            based: false,
             round: None,
             cutoff: EntryId(0),
             bytes: 0,
@@ -118,7 +121,14 @@ impl Context {
     pub fn push(&mut self, item: &Item) {
         self.cutoff = item.row.id;
         if let Some(told) = item.told().filter(|_| item.row.kind == kind::SYSTEM) {
-            section::apply(&mut self.sections, &told, &item.texts);
+            if told.baseline {
+                self.sections.clear();
+                self.based = true;
+            }
+            // What a head leaves of changes is no basis to tell others by.
+            if self.based {
+                section::apply(&mut self.sections, &told, &item.texts);
+            }
         }
         if !item.row.state.is_empty() {
             return;

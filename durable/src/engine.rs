@@ -20,12 +20,19 @@ use crate::{
     hub::Hub,
     id::{CommitNo, ConversationId, EntryId, Incarnation, RequestId, SubmissionId, TaskId},
     ledger::{Change, Ledger, Statement},
+    message::{Message, Part},
     model::Models,
     prompt::Prompt,
     read::Reader,
     session::Session,
     sql::{
-        attempt::Attempt, batch::Batch, call, conversation::ConversationRow, open_work, submission,
+        attempt::Attempt,
+        batch::Batch,
+        call,
+        conversation::{ConversationRow, Origin},
+        entry::kind,
+        open_work,
+        submission,
     },
     store::{
         failpoint::Failpoints,
@@ -36,11 +43,11 @@ use crate::{
         text::Texts,
     },
     streams::Streams,
-    submission::{AbortScope, Aborted, Input, Submission, Submitted},
+    submission::{AbortScope, Aborted, Input, Requester, Submission, Submitted},
     timers,
     tool::Toolbox,
     view::{ConversationSummary, ConversationView, EntryView, Watch},
-    write::Write,
+    write::{Head, Write, WriteBody},
 };
 
 /// What the engine is given by its host.
@@ -189,7 +196,7 @@ impl Engine {
         })
     }
 
-    fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         &self.inner.session
     }
 
@@ -260,6 +267,7 @@ impl Engine {
             settings,
             model: model.to_owned(),
             last_at: at,
+            origin: Origin::default(),
         });
         let changes = vec![Change::ConversationCreated { conversation: id }];
         let mut statements = session.ports.ledger.statements(at, &changes);
@@ -314,6 +322,35 @@ impl Engine {
             Command::Write(Box::new(write), reply)
         })
         .await
+    }
+
+    /// Lets the context begin anew with a `pi.reset` entry, which may tell the model
+    /// something: `brief`. A run that is going ends `unanswered: reset`, and what is
+    /// queued runs in the new context.
+    pub async fn reset(
+        &self,
+        conversation: ConversationId,
+        request_id: Option<RequestId>,
+        requester: Requester,
+        brief: Option<String>,
+    ) -> Result<Submitted, SubmitError> {
+        let write = Write {
+            conversation,
+            request_id,
+            requester,
+            body: WriteBody {
+                kind: kind::RESET.into(),
+                message: brief.map(|text| Message::User {
+                    content: vec![Part::text(text)],
+                }),
+                data: Value::Null,
+                head: Some(Head::Here),
+                edits: Vec::new(),
+            },
+            extra: Vec::new(),
+        };
+        self.ask(conversation, |reply| Command::Reset(Box::new(write), reply))
+            .await
     }
 
     /// Ends a run, and with [`AbortScope::Conversation`] empties the inbox. Returns

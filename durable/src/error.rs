@@ -59,6 +59,16 @@ pub enum SessionError {
     /// There is no such conversation.
     #[error("there is no conversation {0}")]
     NoConversation(crate::id::ConversationId),
+    /// The entry is not part of the conversation's history.
+    #[error(
+        "entry {entry} is not part of conversation {conversation}; `mooring entries {conversation}` lists what is"
+    )]
+    NotVisible {
+        /// Where it was looked for.
+        conversation: crate::id::ConversationId,
+        /// What was looked for.
+        entry: crate::id::EntryId,
+    },
     /// The session was closed.
     #[error("the session is closed")]
     Closed,

@@ -10,8 +10,10 @@ mod context;
 mod conversation;
 mod debts;
 mod decoder;
+pub mod document;
 mod engine;
 pub mod error;
+pub mod fork;
 pub mod gate;
 mod hub;
 pub mod id;
@@ -37,5 +39,5 @@ pub mod window;
 pub mod write;
 
 pub use engine::{Approvals, Component, Durability, Engine, Options, Ports, Rebuilt};
-pub use sql::{attempt::Attempt, entry::Edit};
+pub use sql::{attempt::Attempt, conversation::Origin, entry::Edit};
 pub use store::failpoint::COMMITS;

@@ -1,5 +1,6 @@
 //! Reads of committed state, on connections of their own.
 
+mod chain;
 mod load;
 
 use std::{collections::HashMap, sync::Arc};
@@ -7,14 +8,16 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 use sqlx::{Row as _, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 
+use self::chain::{Chain, Position};
 use self::load::{approval_of, attempt_of, context, items, load, owed};
 use crate::{
     context::{Context, Item},
     conversation::state::{CallOrigin, Slot, State},
+    document::Scope,
     engine::Rebuilt,
     error::SessionError,
     gate::{Approval, ApprovalState},
-    id::{ConversationId, EntryId, Hash, RequestId, SubmissionId, TaskId},
+    id::{CommitNo, ConversationId, EntryId, Hash, RequestId, SubmissionId, TaskId},
     ledger::RunState,
     message::ToolSchema,
     sql::{
@@ -22,14 +25,17 @@ use crate::{
         call::CallRow,
         chunk::{self, ChunkRow},
         conversation::{self, ConversationRow},
-        entry::{self, parse},
+        document::{self, StoredDocument},
+        entry::parse,
         open_work::What,
         submission::{self, SubmissionRow},
         task::{self, TaskRow},
     },
     store::fault::of_read,
     tool::{Tool, Toolbox},
-    view::{CallView, ChunkView, ConversationSummary, ConversationView, EntryView, StreamKind},
+    view::{
+        CallView, ChunkView, ConversationSummary, ConversationView, EntryView, Shows, StreamKind,
+    },
     window::Window,
 };
 
@@ -44,6 +50,13 @@ pub(crate) struct Reader {
 }
 
 type Read<T> = Result<T, SessionError>;
+
+/// Where a fork begins.
+pub(crate) struct Place {
+    pub entry: EntryId,
+    /// What is seen from there, nearest first, each with its last sequence.
+    pub sources: Vec<(ConversationId, i64)>,
+}
 
 /// A conversation as its rows have it.
 pub(crate) struct Loaded {
@@ -64,6 +77,60 @@ impl Reader {
     pub async fn context(&self, id: ConversationId, cutoff: Option<EntryId>) -> Read<Vec<Item>> {
         let mut tx = self.pool.begin().await.map_err(of_read)?;
         context(&mut tx, id, cutoff).await.map_err(of_read)
+    }
+
+    /// A conversation's row; `None` where there is none.
+    pub async fn conversation(&self, id: ConversationId) -> Read<Option<ConversationRow>> {
+        let row = sqlx::query(conversation::READ)
+            .bind(id.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(of_read)?;
+        row.as_ref()
+            .map(ConversationRow::read)
+            .transpose()
+            .map_err(of_read)
+    }
+
+    /// Where a fork at an entry, or at the newest, begins; `None`: that cannot be seen.
+    pub async fn place_of(&self, id: ConversationId, at: Option<EntryId>) -> Read<Option<Place>> {
+        let mut tx = self.pool.begin().await.map_err(of_read)?;
+        let chain = Chain::read(&mut tx, id).await.map_err(of_read)?;
+        let found = match at {
+            Some(entry) => chain
+                .position(&mut tx, entry)
+                .await
+                .map_err(of_read)?
+                .map(|position| (entry, position)),
+            None => chain.newest(&mut tx).await.map_err(of_read)?,
+        };
+        Ok(found.map(|(entry, position)| {
+            let mut sources = chain.0[position.depth..].to_vec();
+            sources[0].1 = position.seq;
+            Place { entry, sources }
+        }))
+    }
+
+    /// A document at the end of a commit, in the version in which it was written.
+    pub async fn document(
+        &self,
+        scope: Scope,
+        name: &str,
+        at: Option<CommitNo>,
+    ) -> Read<Option<StoredDocument>> {
+        let (scope, owner) = document::address(scope);
+        let row = sqlx::query(document::READ)
+            .bind(scope)
+            .bind(owner)
+            .bind(name)
+            .bind(at.map_or(i64::MAX, |at| at.0))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(of_read)?;
+        row.as_ref()
+            .map(StoredDocument::read)
+            .transpose()
+            .map_err(of_read)
     }
 
     /// A part's JSON by its hash.
@@ -219,7 +286,10 @@ impl Reader {
         limit: usize,
     ) -> Read<(Vec<EntryView>, bool)> {
         let mut tx = self.pool.begin().await.map_err(of_read)?;
-        page(&mut tx, id, before, limit).await.map_err(of_read)
+        let shows = shows(&mut tx, id).await.map_err(of_read)?;
+        page(&mut tx, id, shows, before, limit)
+            .await
+            .map_err(of_read)
     }
 
     /// The request of an attempt, from its parts and entries.
@@ -254,7 +324,10 @@ impl Reader {
         let Some(loaded) = load(&mut tx, id).await.map_err(of_read)? else {
             return Ok(None);
         };
-        let (entries, more) = page(&mut tx, id, before, entries).await.map_err(of_read)?;
+        let shows = loaded.state.row.origin.shows;
+        let (entries, more) = page(&mut tx, id, shows, before, entries)
+            .await
+            .map_err(of_read)?;
         let chunks = sqlx::query(chunk::OF_CONVERSATION)
             .bind(id.0)
             .fetch_all(&mut *tx)
@@ -277,6 +350,7 @@ impl Reader {
             title: row.title.clone(),
             settings: row.settings.clone(),
             model: row.model.clone(),
+            origin: row.origin,
             sequence: sequence as u64,
             entries,
             more,
@@ -343,7 +417,7 @@ fn stored_output(outputs: &HashMap<TaskId, (Window, u64)>) -> Vec<ChunkView> {
 
 fn summary(row: &SqliteRow) -> Result<ConversationSummary, sqlx::Error> {
     let base = ConversationRow::read(row)?;
-    let phase: Option<String> = row.try_get(5)?;
+    let phase: Option<String> = row.try_get(9)?;
     let state = match phase
         .as_deref()
         .map(|phase| parse::<RunState>(&format!("\"{phase}\"")))
@@ -359,35 +433,51 @@ fn summary(row: &SqliteRow) -> Result<ConversationSummary, sqlx::Error> {
         settings: base.settings,
         last_at: base.last_at,
         state,
-        pending_approvals: row.try_get::<i64, _>(6)? as usize,
-        queued: row.try_get::<i64, _>(7)? as usize,
-        entries: row.try_get::<Option<i64>, _>(8)?.unwrap_or(0) as u64,
-        first: row.try_get::<Option<i64>, _>(9)?.map(SubmissionId),
+        pending_approvals: row.try_get::<i64, _>(10)? as usize,
+        queued: row.try_get::<i64, _>(11)? as usize,
+        entries: row.try_get::<Option<i64>, _>(12)?.unwrap_or(0) as u64,
+        first: row.try_get::<Option<i64>, _>(13)?.map(SubmissionId),
     })
+}
+
+async fn shows(
+    connection: &mut SqliteConnection,
+    id: ConversationId,
+) -> Result<Shows, sqlx::Error> {
+    let row = sqlx::query(conversation::READ)
+        .bind(id.0)
+        .fetch_optional(connection)
+        .await?;
+    Ok(row
+        .as_ref()
+        .map(ConversationRow::read)
+        .transpose()?
+        .map_or(Shows::All, |row| row.origin.shows))
 }
 
 async fn page(
     connection: &mut SqliteConnection,
     id: ConversationId,
+    shows: Shows,
     before: Option<EntryId>,
     limit: usize,
 ) -> Result<(Vec<EntryView>, bool), sqlx::Error> {
-    let before = match before {
-        None => i64::MAX,
-        Some(entry) => sqlx::query(entry::SEQ_OF)
-            .bind(entry.0)
-            .bind(id.0)
-            .fetch_optional(&mut *connection)
-            .await?
-            .map_or(Ok(0), |row| row.try_get(0))?,
+    let mut chain = Chain::read(connection, id).await?;
+    if shows == Shows::Own {
+        chain.0.truncate(1);
+    }
+    let position = match before {
+        None => Some(Position {
+            depth: 0,
+            seq: i64::MAX,
+        }),
+        Some(entry) => chain.position(connection, entry).await?,
+    };
+    let Some(position) = position else {
+        return Ok((Vec::new(), false));
     };
     let limit = limit.min(MOST_ENTRIES);
-    let rows = sqlx::query(entry::BEFORE)
-        .bind(id.0)
-        .bind(before)
-        .bind(limit as i64 + 1)
-        .fetch_all(&mut *connection)
-        .await?;
+    let rows = chain.before(connection, position, limit + 1).await?;
     let more = rows.len() > limit;
     let mut items = items(connection, &rows[..rows.len().min(limit)]).await?;
     items.reverse();

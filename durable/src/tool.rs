@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    document::DocumentChange,
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::{Part, ToolSchema},
     submission::Requester,
@@ -98,6 +99,8 @@ pub struct ToolResult {
     pub terminate: bool,
     /// For the transcript, not for the model (exit status, output file, diff).
     pub data: Value,
+    /// Documents that change with it, in the same commit.
+    pub documents: Vec<DocumentChange>,
 }
 
 /// How an execution ended.

@@ -65,6 +65,16 @@ pub struct ChunkView {
     pub text: String,
 }
 
+/// What the views of a conversation show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shows {
+    /// All of its history.
+    #[default]
+    All,
+    /// Only its own entries: a side chat.
+    Own,
+}
+
 /// A snapshot of one conversation.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -73,6 +83,7 @@ pub struct ConversationView {
     pub title: String,
     pub settings: Value,
     pub model: String,
+    pub origin: crate::Origin,
     /// The sequence of the last commit that is in it.
     pub sequence: u64,
     pub entries: Vec<EntryView>,

@@ -18,6 +18,10 @@ pub struct Actor {
 pub enum Act {
     /// Submit, steer, look.
     Talk,
+    /// Fork a conversation, or ask beside it.
+    Fork,
+    /// Let a conversation begin anew.
+    Reset,
     /// Stop a run or withdraw an input of one's own.
     StopOwn,
     /// Stop somebody else's.
@@ -31,9 +35,9 @@ pub enum Act {
 impl Act {
     fn needs(self) -> Role {
         match self {
-            Act::Talk | Act::StopOwn => Role::User,
+            Act::Talk | Act::Fork | Act::StopOwn => Role::User,
             Act::Decide => Role::Approver,
-            Act::StopOthers | Act::GrantWorkspace => Role::Maintainer,
+            Act::StopOthers | Act::Reset | Act::GrantWorkspace => Role::Maintainer,
         }
     }
 }

@@ -5,6 +5,7 @@ mod completion;
 mod conversations;
 mod dev;
 mod entries;
+mod fork;
 mod grants;
 mod init;
 pub mod policy;
@@ -15,6 +16,7 @@ mod usage;
 mod watch;
 
 pub use conversations::line as conversation_line;
+pub use fork::{fork, reset};
 pub use status::lines as status_lines;
 pub use usage::table as usage_table;
 
@@ -42,6 +44,8 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Deny(args) => approvals::deny(project, args).await,
         Command::Conversations(args) => conversations::list(project, args).await,
         Command::Abort(args) => conversations::abort(project, args).await,
+        Command::Reset(args) => fork::run_reset(project, args).await,
+        Command::Fork(args) => fork::run_fork(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,
         Command::Grants(args) => grants::run(project, args).await,
         Command::Usage(args) => usage::run(project, args).await,

@@ -1,9 +1,9 @@
 //! What a person wants of the harness, carried out.
 
 use mooring_wire::harness::{
-    AbortRequest, ApprovalsRequest, ConfigureRequest, ConversationsRequest, DecideRequest, Part,
-    Scope, StatusRequest, StatusResponse, SubmitRequest, UsageRequest, WhenBusy, WithdrawRequest,
-    part,
+    AbortRequest, ApprovalsRequest, ConfigureRequest, ConversationsRequest, DecideRequest,
+    ForkRequest, Part, Scope, StatusRequest, StatusResponse, SubmitRequest, UsageRequest, WhenBusy,
+    WithdrawRequest, part,
 };
 
 use crate::commands;
@@ -31,6 +31,22 @@ pub enum Act {
         id: String,
         /// Which.
         decision: Decision,
+    },
+    /// Lets the context begin anew.
+    Reset {
+        /// Of which conversation.
+        conversation: i64,
+        /// What the model is told there.
+        brief: String,
+    },
+    /// Goes on in a fork, or with a text in a side chat.
+    Fork {
+        /// Of which conversation.
+        conversation: i64,
+        /// The last entry that is taken along; 0 for the newest.
+        entry: i64,
+        /// What is asked in a side chat.
+        aside: Option<String>,
     },
     /// Stops a conversation's run and withdraws what is queued.
     Stop(i64),
@@ -78,6 +94,8 @@ pub struct Done {
     pub lines: Vec<Line>,
     /// The conversation that an input went to.
     pub conversation: Option<i64>,
+    /// Where to go, and what to say there.
+    pub go: Option<(i64, Option<String>)>,
     /// What was told of a changed Workspace file.
     pub workspace_told: Option<String>,
 }
@@ -100,6 +118,32 @@ pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<
             when,
         } => submit(connection, conversation, text, when).await,
         Act::Decide { id, decision } => decide(connection, id, decision, width).await,
+        Act::Reset {
+            conversation,
+            brief,
+        } => {
+            let told = commands::reset(connection, conversation, brief).await?;
+            Ok(Done::told(vec![Line::new(Style::Dim, told)]))
+        }
+        Act::Fork {
+            conversation,
+            entry,
+            aside,
+        } => {
+            let request = ForkRequest {
+                conversation,
+                entry,
+                side_chat: aside.is_some(),
+                ..ForkRequest::default()
+            };
+            let fork = commands::fork(connection, request).await?;
+            let what = if aside.is_some() { "side chat" } else { "fork" };
+            let text = format!("— a {what} of {conversation}; /resume {conversation} goes back —");
+            Ok(Done {
+                go: Some((fork, aside)),
+                ..Done::told(vec![Line::new(Style::Dim, text)])
+            })
+        }
         Act::Stop(conversation) => stop(connection, conversation).await,
         Act::Withdraw(submission) => {
             let request = || WithdrawRequest {
@@ -395,6 +439,20 @@ pub fn of_typed(
             when: When::Now,
         })),
         Typed::Threads => Ok(Some(Act::Threads)),
+        Typed::Reset(brief) => begun(Act::Reset {
+            conversation,
+            brief,
+        }),
+        Typed::Fork(entry) => begun(Act::Fork {
+            conversation,
+            entry: entry.unwrap_or(0),
+            aside: None,
+        }),
+        Typed::Aside(text) => begun(Act::Fork {
+            conversation,
+            entry: 0,
+            aside: Some(text),
+        }),
         Typed::Stop => begun(Act::Stop(conversation)),
         Typed::Withdraw(id) => Ok(Some(Act::Withdraw(id))),
         Typed::Status => Ok(Some(Act::Status)),

@@ -192,6 +192,17 @@ impl App {
                 if let Some(told) = done.workspace_told {
                     self.workspace_told = told;
                 }
+                if let Some((conversation, text)) = done.go {
+                    self.session.go(conversation);
+                    self.watch = Watch::new(self.connection.clone(), conversation);
+                    if let Some(text) = text {
+                        self.act(Act::Submit {
+                            conversation,
+                            text,
+                            when: act::When::InTurn,
+                        });
+                    }
+                }
                 done.conversation
             }
             Err(error) => {

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 
 use tokio::sync::mpsc;
 
-use super::act::{self, Act, Decision};
+use super::act::{self, Act, Decision, When};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -159,6 +159,18 @@ impl<W: std::io::Write> Talk<W> {
                     self.watch.focus(conversation);
                 }
                 done.lines.iter().try_for_each(|line| self.out.line(line))?;
+                if let Some((conversation, text)) = done.go {
+                    self.go(conversation).await?;
+                    if let Some(text) = text {
+                        let act = Act::Submit {
+                            conversation,
+                            text,
+                            when: When::InTurn,
+                        };
+                        act::perform(&self.connection, act, self.width).await?;
+                        self.sent += 1;
+                    }
+                }
             }
             Err(error @ Error::Refused { .. }) => {
                 self.last = Exit::Refused;

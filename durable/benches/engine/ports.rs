@@ -165,6 +165,7 @@ impl Tool for Look {
             is_error: false,
             terminate: false,
             data: Value::Null,
+            documents: Vec::new(),
         }))
     }
 }

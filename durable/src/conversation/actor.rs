@@ -278,6 +278,7 @@ impl Actor {
         match command {
             Command::Submit(input, reply) => drop(reply.send(self.submit(*input).await)),
             Command::Write(write, reply) => drop(reply.send(self.write(*write).await)),
+            Command::Reset(write, reply) => drop(reply.send(self.reset(*write).await)),
             Command::Abort(scope, reply) => drop(reply.send(self.abort(scope).await)),
             Command::Withdraw(id, reply) => drop(reply.send(self.withdraw(id).await)),
             Command::Decide {

@@ -17,6 +17,7 @@ type Reply<T, E = SessionError> = oneshot::Sender<Result<T, E>>;
 pub(crate) enum Command {
     Submit(Box<Input>, Reply<Submitted, SubmitError>),
     Write(Box<Write>, Reply<Submitted, SubmitError>),
+    Reset(Box<Write>, Reply<Submitted, SubmitError>),
     Abort(AbortScope, Reply<Aborted>),
     Withdraw(SubmissionId, Reply<Option<Submission>>),
     Decide {
@@ -45,7 +46,7 @@ impl Command {
     /// Answers with an error of the session.
     pub fn fail(self, error: SessionError) {
         match self {
-            Command::Submit(_, reply) | Command::Write(_, reply) => {
+            Command::Submit(_, reply) | Command::Write(_, reply) | Command::Reset(_, reply) => {
                 drop(reply.send(Err(error.into())))
             }
             Command::Abort(_, reply) => drop(reply.send(Err(error))),

@@ -50,17 +50,30 @@ impl Actor {
             }
             return Ok(aborted);
         }
+        self.mark(&mut step, Unanswered::Aborted);
+        self.commit(step).await?;
+        self.let_go();
+        Ok(aborted)
+    }
+
+    /// Marks the run: it is being ended, for a reason.
+    pub(super) fn mark(&self, step: &mut Step, reason: Unanswered) {
         // Submissions from here on came after the abort.
         let mark = self
             .session
             .counters
             .submission
             .load(std::sync::atomic::Ordering::Relaxed);
-        step.active().abort_mark = Some(mark);
-        step.active().progress.run.state = RunState::Ending;
-        step.active().progress.run.note.clear();
+        let active = step.active();
+        active.abort_mark = Some(mark);
+        active.progress.ending = Some(reason);
+        active.progress.run.state = RunState::Ending;
+        active.progress.run.note.clear();
         step.put_generation();
-        self.commit(step).await?;
+    }
+
+    /// Cancels what a marked run does, and bounds the wait for it.
+    pub(super) fn let_go(&mut self) {
         if let Some(requesting) = &self.requesting {
             requesting.cancel.cancel();
         }
@@ -82,7 +95,6 @@ impl Actor {
             },
             move || Effect::Impatient { ticket },
         );
-        Ok(aborted)
     }
 
     /// Ends the run once nothing of it executes, or patience is at its end. Bottom-up:
@@ -103,6 +115,7 @@ impl Actor {
         let Some(active) = self.state.run.clone() else {
             return Ok(());
         };
+        let reason = active.progress.ending.unwrap_or(Unanswered::Aborted);
         let mut step = self.step("aborted");
         if let (Phase::Request, Some(attempt)) = (&active.progress.phase, &active.attempt) {
             let lost = self.requesting.is_none();
@@ -119,22 +132,25 @@ impl Actor {
         let owes = step.owes();
         step.end_run(
             RunOutcome::Unanswered {
-                reason: Unanswered::Aborted,
+                reason,
                 detail: String::new(),
             },
             "aborted",
         );
-        // What was queued before stays; what came after the abort starts.
+        // What was queued before an abort stays; what came after it goes on.
         let mark = active.abort_mark.unwrap_or(i64::MAX);
-        if step
-            .state
-            .queue
-            .iter()
-            .any(|row| row.kind == SubmissionType::Input && row.submission.id.0 >= mark)
-        {
+        let later = |step: &Step, kind| {
+            let mut queue = step.state.queue.iter();
+            queue.any(|row| row.kind == kind && row.submission.id.0 >= mark)
+        };
+        if reason == Unanswered::Reset {
+            step.next_run(false);
+        } else if later(&step, SubmissionType::Input) {
             step.next_run(true);
-            step.put_generation();
+        } else if later(&step, SubmissionType::Write) {
+            step.place_writes();
         }
+        step.put_generation();
         self.forget_work();
         self.commit_surely(step).await?;
         if owes {

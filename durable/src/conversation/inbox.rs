@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::actor::{Actor, Over};
+use super::{
+    actor::{Actor, Over},
+    step::Step,
+};
 use crate::{
     error::{SessionError, SubmitError},
     gate::{Approval, ApprovalState, Decision},
@@ -18,7 +21,7 @@ use crate::{
 
 impl Actor {
     /// A submission of that request id, from before.
-    async fn known(
+    pub(super) async fn known(
         &self,
         request: Option<&RequestId>,
     ) -> Result<Option<SubmissionRow>, SessionError> {
@@ -62,24 +65,10 @@ impl Actor {
             step.next_run(true);
             step.put_generation();
         }
-        if let Some(row) = step
-            .state
-            .queue
-            .iter()
-            .find(|row| row.submission.id == id)
-            .cloned()
-        {
-            step.admitted(&row);
-        }
-        let submission = step
-            .view
-            .submissions
-            .iter()
-            .find(|submission| submission.id == id)
-            .cloned();
+        let submission = step.shown(id);
         self.commit(step).await?;
         Ok(Submitted {
-            submission: submission.expect("an admitted submission is shown"),
+            submission,
             repeated: false,
         })
     }
@@ -89,8 +78,19 @@ impl Actor {
         if let Some(known) = self.known(write.request_id.as_ref()).await? {
             return repeated(known, SubmissionType::Write);
         }
-        let id = self.session.counters.submission();
         let mut step = self.step("write");
+        let id = self.admit_write(&mut step, write);
+        let submission = step.shown(id);
+        self.commit(step).await?;
+        Ok(Submitted {
+            submission,
+            repeated: false,
+        })
+    }
+
+    /// Admits a write to a step, and places it with all others while idle.
+    pub(super) fn admit_write(&self, step: &mut Step, write: Write) -> SubmissionId {
+        let id = self.session.counters.submission();
         step.extra = write.extra;
         let row = SubmissionRow {
             submission: Submission {
@@ -111,35 +111,9 @@ impl Actor {
         };
         step.admit(row);
         if self.state.run.is_none() {
-            let writes: Vec<_> = step
-                .state
-                .queue
-                .iter()
-                .filter(|row| row.kind == SubmissionType::Write)
-                .map(|row| row.submission.id)
-                .collect();
-            step.place(&writes);
+            step.place_writes();
         }
-        if let Some(row) = step
-            .state
-            .queue
-            .iter()
-            .find(|row| row.submission.id == id)
-            .cloned()
-        {
-            step.admitted(&row);
-        }
-        let submission = step
-            .view
-            .submissions
-            .iter()
-            .find(|submission| submission.id == id)
-            .cloned();
-        self.commit(step).await?;
-        Ok(Submitted {
-            submission: submission.expect("an admitted submission is shown"),
-            repeated: false,
-        })
+        id
     }
 
     /// Takes a queued submission back.
@@ -246,7 +220,33 @@ impl Actor {
     }
 }
 
-impl super::step::Step {
+impl Step {
+    /// What became of a submission that this step admits, as it is told and shown.
+    pub(super) fn shown(&mut self, id: SubmissionId) -> Submission {
+        let queued = self.state.queue.iter().find(|row| row.submission.id == id);
+        if let Some(row) = queued.cloned() {
+            self.admitted(&row);
+        }
+        self.view
+            .submissions
+            .iter()
+            .find(|submission| submission.id == id)
+            .cloned()
+            .expect("an admitted submission is shown")
+    }
+
+    /// Places every write.
+    pub(super) fn place_writes(&mut self) {
+        let writes: Vec<_> = self
+            .state
+            .queue
+            .iter()
+            .filter(|row| row.kind == SubmissionType::Write)
+            .map(|row| row.submission.id)
+            .collect();
+        self.place(&writes);
+    }
+
     /// A queued submission is taken back.
     pub(super) fn withdraw(&mut self, row: &Arc<SubmissionRow>) -> Submission {
         let mut submission = row.submission.clone();
@@ -270,7 +270,10 @@ impl super::step::Step {
 }
 
 /// A request id that is known finds its submission, of its type.
-fn repeated(known: SubmissionRow, kind: SubmissionType) -> Result<Submitted, SubmitError> {
+pub(super) fn repeated(
+    known: SubmissionRow,
+    kind: SubmissionType,
+) -> Result<Submitted, SubmitError> {
     if known.kind == kind {
         return Ok(Submitted {
             submission: known.submission,

@@ -14,6 +14,7 @@ use crate::{
     message::{Message, Part},
     sql::{
         call::state,
+        document::DocumentRow,
         entry::kind,
         task::{self, TaskStep},
     },
@@ -32,6 +33,8 @@ pub(super) struct Ended {
     pub terminate: bool,
     /// The execution could not be ended; its kill is owed.
     pub owed_kill: bool,
+    /// Documents that change with it.
+    pub documents: Vec<DocumentRow>,
 }
 
 impl Ended {
@@ -43,6 +46,7 @@ impl Ended {
             data: Value::Null,
             terminate: false,
             owed_kill: false,
+            documents: Vec::new(),
         }
     }
 
@@ -145,6 +149,9 @@ impl Step {
             created_at: at,
             ended_at: Some(at),
         });
+        for change in &ended.documents {
+            self.batch.change_document(change);
+        }
         if stored_chunks {
             self.batch.drop_chunks(task);
         }

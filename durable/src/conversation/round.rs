@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     consent::Consent,
+    document::DocumentError,
     id::Millis,
     ledger::{CallOutcome, RunOutcome, RunState},
     read::output_of,
@@ -413,17 +414,24 @@ impl Actor {
                     resting.push(ordinal);
                     continue;
                 }
-                Ok(ToolEnd::Completed(result)) => Ended {
-                    outcome: if result.is_error {
-                        CallOutcome::Error
-                    } else {
-                        CallOutcome::Done
-                    },
-                    content: result.content,
-                    data: result.data,
-                    terminate: result.terminate,
-                    owed_kill: false,
-                },
+                Ok(ToolEnd::Completed(result)) => {
+                    match self.session.document_rows(&result.documents).await {
+                        Err(DocumentError::Session(error)) => return Err(Over(error)),
+                        Err(error) => Ended::text(CallOutcome::Error, error.to_string()),
+                        Ok(documents) => Ended {
+                            outcome: if result.is_error {
+                                CallOutcome::Error
+                            } else {
+                                CallOutcome::Done
+                            },
+                            content: result.content,
+                            data: result.data,
+                            terminate: result.terminate,
+                            owed_kill: false,
+                            documents,
+                        },
+                    }
+                }
                 Ok(ToolEnd::Interrupted { note }) => Ended::text(
                     CallOutcome::Interrupted,
                     format!("The call was interrupted and its outcome is not known: {note}"),

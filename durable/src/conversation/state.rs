@@ -16,7 +16,7 @@ use crate::{
         conversation::ConversationRow,
         submission::{SubmissionRow, SubmissionType},
     },
-    submission::{Requester, Submission},
+    submission::{Requester, Submission, Unanswered},
 };
 
 /// State that its commits have made true. Cheap to clone: a step works on a clone,
@@ -59,6 +59,9 @@ pub(crate) struct Progress {
     pub attempt: u32,
     /// Attempts that only found no key.
     pub uncounted: u32,
+    /// What its inputs come to where it is being ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Unanswered>,
 }
 
 /// Where a generation stands.

@@ -4,26 +4,21 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::state::{Active, CallOrigin, Phase, Progress, State};
+use super::state::{Active, Phase, Progress, State};
 use crate::{
-    boundary::{self, Boundary, QueueModes},
     context::Item,
-    gate::{Approval, ApprovalState},
     id::{EntryId, Millis, SubmissionId, TaskId},
-    ledger::{Change, Run, RunOutcome, RunState, Statement},
+    ledger::{Change, Run, RunOutcome, Statement},
     message::Message,
-    model::Usage,
     read::entry_view,
     sql::{
         batch::Batch,
-        call::CallRow,
-        entry::{Edit, EntryRow, kind},
+        entry::{Edit, EntryRow},
         open_work::{Wake, What},
-        submission::{SubmissionRow, SubmissionType},
         task::{self, TaskStep},
     },
     store::line::Counters,
-    submission::{SubmissionState, Unanswered},
+    submission::SubmissionState,
     view::ChangeView,
     write::Head,
 };
@@ -72,11 +67,11 @@ pub(super) struct Step {
     pub items: Vec<Item>,
     /// The earliest time at which something new is due.
     pub wake: Option<i64>,
-    counters: Arc<Counters>,
-    before: Option<Run>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) before: Option<Run>,
     /// A submission that this step admits; written once, as it ends up.
-    fresh: Option<SubmissionId>,
-    touched: bool,
+    pub(super) fresh: Option<SubmissionId>,
+    pub(super) touched: bool,
     /// Calls that moved, by ordinal.
     pub moved: BTreeSet<usize>,
     /// The ledger's own rows were refused, and are left out.
@@ -84,7 +79,7 @@ pub(super) struct Step {
 }
 
 /// None of a task's three documents; names the type.
-const NONE: Option<&()> = None;
+pub(super) const NONE: Option<&()> = None;
 
 impl Step {
     pub fn new(name: &'static str, at: Millis, state: &State, counters: &Arc<Counters>) -> Step {
@@ -160,167 +155,6 @@ impl Step {
         id
     }
 
-    /// Admits a submission to the inbox.
-    pub fn admit(&mut self, row: SubmissionRow) {
-        self.fresh = Some(row.submission.id);
-        self.batch.put_open(
-            self.state.row.id,
-            What::Submission,
-            row.submission.id.0,
-            Wake::OnEvent,
-        );
-        self.state.queue.push(Arc::new(row));
-    }
-
-    /// The admitted submission as it ended up; told first.
-    pub fn admitted(&mut self, row: &SubmissionRow) {
-        self.batch.insert_submission(row);
-        self.changes.insert(
-            0,
-            Change::Admitted {
-                submission: row.submission.clone(),
-            },
-        );
-        self.view.submissions.push(row.submission.clone());
-    }
-
-    /// Places what a boundary lets in; the inputs among it.
-    pub fn place(&mut self, ids: &[SubmissionId]) -> Vec<Arc<SubmissionRow>> {
-        let mut inputs = Vec::new();
-        for id in ids {
-            let Some(at) = self
-                .state
-                .queue
-                .iter()
-                .position(|row| row.submission.id == *id)
-            else {
-                continue;
-            };
-            let row = self.state.queue.remove(at);
-            match row.kind {
-                SubmissionType::Write => self.place_write(&row),
-                SubmissionType::Input => inputs.push(self.place_input(&row)),
-            }
-        }
-        inputs
-    }
-
-    fn place_write(&mut self, row: &SubmissionRow) {
-        let mut submission = row.submission.clone();
-        let Some(body) = &row.write else { return };
-        let stale = match (body.head, self.state.head) {
-            (Some(Head::From(entry)), Some(head)) => entry < head,
-            _ => false,
-        };
-        let mut entry = None;
-        submission.state = if stale {
-            SubmissionState::Unanswered {
-                reason: Unanswered::Stale,
-                detail: "the context begins later by now".into(),
-            }
-        } else {
-            entry = Some(self.entry(NewEntry {
-                data: body.data.clone(),
-                head: body.head,
-                edits: body.edits.clone(),
-                submission: Some(submission.id),
-                ..NewEntry::new(&body.kind, body.message.clone())
-            }));
-            SubmissionState::Done
-        };
-        if self.fresh == Some(submission.id) {
-            // Written settled; it never was open work in the file.
-            self.batch
-                .drop_open(self.state.row.id, What::Submission, submission.id.0);
-            self.admitted(&SubmissionRow {
-                submission: submission.clone(),
-                entry,
-                ..row.clone()
-            });
-        } else {
-            self.batch
-                .move_submission(submission.id, &submission.state, entry, None);
-            self.batch
-                .drop_open(self.state.row.id, What::Submission, submission.id.0);
-            self.view.submissions.push(submission.clone());
-        }
-        self.changes.push(Change::Settled { submission });
-    }
-
-    fn place_input(&mut self, row: &SubmissionRow) -> Arc<SubmissionRow> {
-        let mut submission = row.submission.clone();
-        submission.state = SubmissionState::Placed;
-        let message = Message::User {
-            content: submission.content.clone(),
-        };
-        let data =
-            serde_json::json!({"submission": submission.id, "requester": submission.requester});
-        let entry = self.entry(NewEntry {
-            data,
-            submission: Some(submission.id),
-            ..NewEntry::new(kind::USER, Some(message))
-        });
-        if !self.touched {
-            self.touched = true;
-            let title = self
-                .state
-                .row
-                .title
-                .is_empty()
-                .then(|| title_of(&submission.content))
-                .flatten();
-            self.batch
-                .touch_conversation(self.state.row.id, title.as_deref(), self.at);
-            let row = Arc::make_mut(&mut self.state.row);
-            row.last_at = self.at;
-            if let Some(title) = title {
-                row.title = title;
-            }
-        }
-        let placed = SubmissionRow {
-            submission,
-            entry: Some(entry),
-            ..row.clone()
-        };
-        if self.fresh == Some(placed.submission.id) {
-            self.admitted(&placed);
-        } else {
-            self.batch.move_submission(
-                placed.submission.id,
-                &SubmissionState::Placed,
-                Some(entry),
-                None,
-            );
-            self.view.submissions.push(placed.submission.clone());
-        }
-        Arc::new(placed)
-    }
-
-    /// Places what may enter now, and starts a run with the inputs among it.
-    pub fn start(&mut self, ids: &[SubmissionId], model: &str) {
-        let inputs = self.place(ids);
-        let Some(first) = inputs.first() else { return };
-        let run = Run {
-            id: first.submission.id,
-            conversation: self.state.row.id,
-            requesters: Vec::new(),
-            started_at: self.at,
-            turns: 0,
-            tool_calls: 0,
-            usage: Usage::default(),
-            active_ms: 0,
-            model: model.to_owned(),
-            state: RunState::Preparing,
-            note: String::new(),
-        };
-        let autonomous = first.submission.autonomous;
-        self.generation(run, Vec::new(), autonomous);
-        self.join(&inputs);
-        self.before = Some(self.run());
-        let run = self.run();
-        self.changes.push(Change::RunStarted { run });
-    }
-
     /// A new generation of a run.
     pub fn generation(
         &mut self,
@@ -338,52 +172,13 @@ impl Step {
                 phase: Phase::Prepare,
                 attempt: 0,
                 uncounted: 0,
+                ending: None,
             },
             inputs,
             attempt: None,
             round: None,
             abort_mark: None,
         });
-    }
-
-    /// Placed inputs join the run.
-    pub fn join(&mut self, inputs: &[Arc<SubmissionRow>]) {
-        for row in inputs {
-            let active = self.active();
-            active.inputs.push(Arc::new(row.submission.clone()));
-            active.progress.inputs.push(row.submission.id);
-            let run = &mut active.progress.run;
-            if !run.requesters.contains(&row.submission.requester) {
-                run.requesters.push(row.submission.requester.clone());
-            }
-            let (run, entry) = (run.id, row.entry.expect("a placed input has its entry"));
-            self.changes.push(Change::Placed {
-                submission: row.submission.clone(),
-                entry,
-                run,
-            });
-        }
-    }
-
-    /// What the final boundary, or an idle conversation, lets in.
-    pub fn next_run(&mut self, idle: bool) {
-        let modes = QueueModes::of(&self.state.row.settings);
-        let queue = self.state.queued();
-        let ids = if idle {
-            boundary::place_idle(&queue, modes)
-        } else {
-            boundary::place(Boundary::Final, &queue, modes)
-        };
-        let model = self.state.row.model.clone();
-        self.start(&ids, &model);
-    }
-
-    /// What joins a run after a round.
-    pub fn steer(&mut self) {
-        let modes = QueueModes::of(&self.state.row.settings);
-        let ids = boundary::place(Boundary::PostTools, &self.state.queued(), modes);
-        let inputs = self.place(&ids);
-        self.join(&inputs);
     }
 
     /// The generation ends; nothing of it is open any more.
@@ -509,175 +304,11 @@ impl Step {
         self.view.run = Some(Some(run));
     }
 
-    /// Makes a call's task.
-    pub fn propose(&mut self, ordinal: usize) {
-        let conversation = self.state.row.id;
-        let task = self.counters.task();
-        let at = self.at;
-        let active = self.active();
-        let generation = active.generation;
-        let origin = CallOrigin {
-            entry: active
-                .round
-                .as_ref()
-                .expect("calls are proposed in a round")
-                .entry,
-            run: active.progress.run.id,
-            requesters: active.progress.run.requesters.clone(),
-            autonomous: active.progress.autonomous,
-        };
-        let slot = &mut active
-            .round
-            .as_mut()
-            .expect("calls are proposed in a round")
-            .slots[ordinal];
-        let row = CallRow {
-            task,
-            conversation,
-            generation,
-            ordinal,
-            call_id: slot.proposed.id.clone(),
-            tool: slot.proposed.name.clone(),
-            arguments: None,
-            hash: None,
-            replay: None,
-            binding: Value::Null,
-            record: Value::Null,
-            state: crate::sql::call::state::PROPOSED,
-            note: String::new(),
-            started_at: None,
-            ended_at: None,
-            released: true,
-            owed_kill: false,
-            offset: 0,
-        };
-        slot.row = Some(Arc::new(row.clone()));
-        self.batch.put_task(TaskStep {
-            id: task,
-            conversation,
-            owner: Some(generation),
-            kind: task::kind::TOOL,
-            status: "pending",
-            abort_mark: None,
-            input: Some(&origin),
-            checkpoint: NONE,
-            outcome: NONE,
-            created_at: at,
-            ended_at: None,
-        });
-        self.put_call(&row);
-        self.batch
-            .put_open(conversation, What::Call, task.0, Wake::OnEvent);
-    }
-
-    /// Settles a pending approval of a call.
-    pub fn settle_approval(
-        &mut self,
-        ordinal: usize,
-        which: usize,
-        state: ApprovalState,
-        decision: Option<crate::gate::Decision>,
-    ) -> Arc<Approval> {
-        let at = self.at;
-        let round = self
-            .active()
-            .round
-            .as_mut()
-            .expect("approvals belong to a round");
-        let slot = &mut round.slots[ordinal];
-        let approval = Arc::make_mut(&mut slot.approvals[which]);
-        approval.state = state;
-        approval.decision = decision;
-        let approval = Arc::new(approval.clone());
-        let outcome = super::state::Settled {
-            state,
-            decision: approval.decision.clone(),
-        };
-        self.batch.put_task(TaskStep {
-            id: approval.task,
-            conversation: approval.conversation,
-            owner: Some(approval.call),
-            kind: task::kind::APPROVAL,
-            status: if state == ApprovalState::Aborted {
-                "aborted"
-            } else {
-                "done"
-            },
-            abort_mark: None,
-            input: NONE,
-            checkpoint: NONE,
-            outcome: Some(&outcome),
-            created_at: approval.asked_at,
-            ended_at: Some(at),
-        });
-        self.batch
-            .drop_open(approval.conversation, What::Approval, approval.task.0);
-        self.changes.push(Change::ApprovalSettled {
-            approval: (*approval).clone(),
-        });
-        self.view.approvals.push((*approval).clone());
-        approval
-    }
-
-    /// Makes an approval's task.
-    pub fn ask(&mut self, ordinal: usize, approval: Approval) {
-        self.batch.put_task(TaskStep {
-            id: approval.task,
-            conversation: approval.conversation,
-            owner: Some(approval.call),
-            kind: task::kind::APPROVAL,
-            status: "waiting",
-            abort_mark: None,
-            input: Some(&approval),
-            checkpoint: NONE,
-            outcome: NONE,
-            created_at: approval.asked_at,
-            ended_at: None,
-        });
-        let wake = match approval.question.expires_at {
-            Some(at) => {
-                self.wake_at(at.0);
-                Wake::At(at.0)
-            }
-            None => Wake::OnEvent,
-        };
-        self.batch
-            .put_open(approval.conversation, What::Approval, approval.task.0, wake);
-        self.changes.push(Change::ApprovalAsked {
-            approval: approval.clone(),
-        });
-        self.view.approvals.push(approval.clone());
-        let round = self
-            .active()
-            .round
-            .as_mut()
-            .expect("approvals belong to a round");
-        round.slots[ordinal].approvals.push(Arc::new(approval));
-    }
-
-    /// Moves a call's row.
-    pub fn put_call(&mut self, row: &CallRow) {
-        self.moved.insert(row.ordinal);
-        self.batch.put_call(row);
-    }
-
     pub fn new_task(&self) -> TaskId {
         self.counters.task()
     }
 
-    fn wake_at(&mut self, at: i64) {
+    pub(super) fn wake_at(&mut self, at: i64) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
-}
-
-/// A conversation's title from its first input: the first line, cut.
-fn title_of(content: &[crate::message::Part]) -> Option<String> {
-    const LONGEST: usize = 80;
-    let text = content.iter().find_map(|part| match part {
-        crate::message::Part::Text { text } => {
-            text.lines().map(str::trim).find(|line| !line.is_empty())
-        }
-        _ => None,
-    })?;
-    Some(text[..crate::window::floor(text, LONGEST)].to_owned())
 }

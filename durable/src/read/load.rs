@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
-use super::Loaded;
+use super::{
+    Loaded,
+    chain::{Chain, Position},
+};
 use crate::{
     context::{Item, calls_of},
     conversation::state::{
@@ -67,34 +70,33 @@ pub(super) async fn context(
     cutoff: Option<EntryId>,
 ) -> Result<Vec<Item>, sqlx::Error> {
     let cutoff = cutoff.map_or(i64::MAX, |entry| entry.0);
-    let head = sqlx::query(entry::HEAD)
-        .bind(id.0)
-        .bind(cutoff)
-        .fetch_optional(&mut *connection)
-        .await?;
-    let (head_seq, from): (Option<i64>, i64) = match &head {
-        Some(row) => (Some(row.try_get(0)?), row.try_get(1)?),
-        None => (None, 0),
-    };
-    // The head's own entry comes first, also where its range begins before it.
+    let chain = Chain::read(connection, id).await?;
+    let head = chain.head(connection, cutoff).await?;
     let mut found = Vec::new();
-    if let Some(seq) = head_seq.filter(|seq| *seq > from) {
-        let rows = sqlx::query(entry::FROM)
-            .bind(id.0)
-            .bind(seq)
-            .bind(cutoff)
-            .bind(1_i64)
-            .fetch_all(&mut *connection)
-            .await?;
-        found.extend(items(connection, &rows).await?);
+    let mut from = Position {
+        depth: chain.0.len() - 1,
+        seq: 0,
+    };
+    if let Some(head) = &head {
+        // The head's own entry comes first, also where its range begins before it.
+        let missing = || missing(format_args!("the head {}", head.own));
+        let own = chain
+            .position(connection, head.own)
+            .await?
+            .ok_or_else(missing)?;
+        from = chain
+            .position(connection, head.target)
+            .await?
+            .unwrap_or(own);
+        if from != own {
+            let row = sqlx::query(entry::BY_ID)
+                .bind(head.own.0)
+                .fetch_one(&mut *connection)
+                .await?;
+            found.extend(items(connection, &[row]).await?);
+        }
     }
-    let rows = sqlx::query(entry::FROM)
-        .bind(id.0)
-        .bind(from)
-        .bind(cutoff)
-        .bind(i64::MAX)
-        .fetch_all(&mut *connection)
-        .await?;
+    let rows = chain.from(connection, from, cutoff).await?;
     let rest = items(connection, &rows).await?;
     let own = found.first().map(|item| item.row.id);
     found.extend(rest.into_iter().filter(|item| Some(item.row.id) != own));
@@ -118,9 +120,9 @@ pub(super) async fn load(
         .fetch_one(&mut *connection)
         .await?
         .try_get(0)?;
-    let head = sqlx::query(entry::NEWEST_HEAD)
-        .bind(id.0)
-        .fetch_optional(&mut *connection)
+    let head = Chain::read(connection, id)
+        .await?
+        .head(connection, i64::MAX)
         .await?;
     let open = sqlx::query(submission::OPEN)
         .bind(id.0)
@@ -150,7 +152,7 @@ pub(super) async fn load(
     let state = State {
         row: Arc::new(row),
         seq: seq.unwrap_or(0),
-        head: head.map(|row| row.try_get(0)).transpose()?.map(EntryId),
+        head: head.map(|head| head.target),
         queue: queue.into_iter().map(Arc::new).collect(),
         run,
     };

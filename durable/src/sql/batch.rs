@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{attempt, call, chunk, conversation, entry, open_work, row::Rows, submission, task};
+use super::{
+    attempt, call, chunk, conversation, document, entry, open_work, row::Rows, submission, task,
+};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $field:ident = $sql:path),+ $(,)?) => {
@@ -27,6 +29,8 @@ macro_rules! tables {
 
 tables! {
     conversations = conversation::PUT,
+    /// What forks see of their ancestors.
+    inheritances = conversation::INHERIT,
     conversation_touches = conversation::TOUCH,
     submissions = submission::INSERT,
     submission_moves = submission::MOVE,
@@ -43,6 +47,9 @@ tables! {
     folds = chunk::FOLD,
     fold_drops = chunk::DROP_BELOW,
     chunk_drops = chunk::DROP,
+    /// After the tasks, whose end retires documents.
+    document_changes = document::CHANGE,
+    document_forks = document::FORK,
 }
 
 /// Which tables a commit touches; names its SQL text.

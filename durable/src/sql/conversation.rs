@@ -4,11 +4,15 @@ use serde_json::Value;
 use sqlx::{Row as _, sqlite::SqliteRow};
 
 use super::batch::Batch;
-use crate::id::{ConversationId, Millis};
+use crate::{
+    id::{ConversationId, EntryId, Millis, TaskId},
+    view::Shows,
+};
 
 pub(crate) const PUT: &str = "INSERT INTO conversation
  (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit)
- SELECT value->>1, NULL, NULL, NULL, 0, value->>2, value->>3, value->>4, value->>5, value->>5, value->>0
+ SELECT value->>1, value->>6, value->>7, value->>8, value->>9, value->>2, value->>3, value->>4, value->>5, value->>5,
+  value->>0
  FROM jsonb_each(?)";
 
 /// The title is set once, by the first input.
@@ -17,11 +21,19 @@ pub(crate) const TOUCH: &str =
  FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM jsonb_each(?)) AS n
  WHERE conversation.id = n.id";
 
-pub(crate) const READ: &str = "SELECT id, title, settings, model, last_at FROM conversation
- WHERE id = ? AND deleted_commit IS NULL";
+pub(crate) const INHERIT: &str = "INSERT INTO inherited (conversation, depth, source, through_seq)
+ SELECT value->>1, value->>2, value->>3, value->>4 FROM jsonb_each(?)";
+/// The ancestors of a conversation, nearest first.
+pub(crate) const INHERITED: &str =
+    "SELECT source, through_seq FROM inherited WHERE conversation = ? ORDER BY depth";
+
+pub(crate) const READ: &str =
+    "SELECT id, title, settings, model, last_at, parent, parent_entry, owner_task, side_chat
+ FROM conversation WHERE id = ? AND deleted_commit IS NULL";
 
 /// Newest activity first, with what is open in each; from a conversation on.
 pub(crate) const LIST: &str = "SELECT c.id, c.title, c.settings, c.model, c.last_at,
+ c.parent, c.parent_entry, c.owner_task, c.side_chat,
  (SELECT t.checkpoint->>'$.run.state' FROM open_work o JOIN task t ON t.id = o.id WHERE o.conversation = c.id AND o.what = 0),
  (SELECT count(*) FROM open_work o WHERE o.conversation = c.id AND o.what = 2),
  (SELECT count(*) FROM open_work o JOIN submission s ON s.id = o.id
@@ -29,7 +41,7 @@ pub(crate) const LIST: &str = "SELECT c.id, c.title, c.settings, c.model, c.last
  (SELECT max(seq) FROM entry e WHERE e.conversation = c.id),
  (SELECT e.submission FROM entry e WHERE e.conversation = c.id AND e.submission IS NOT NULL ORDER BY e.seq LIMIT 1)
  FROM conversation c
- WHERE c.deleted_commit IS NULL AND c.side_chat = 0
+ WHERE c.deleted_commit IS NULL AND c.side_chat = 0 AND c.owner_task IS NULL
   AND (? IS NULL OR (c.last_at, c.id) < ((SELECT last_at FROM conversation WHERE id = ?), ?))
  ORDER BY c.last_at DESC, c.id DESC LIMIT ?";
 
@@ -41,6 +53,18 @@ pub(crate) struct ConversationRow {
     pub settings: Value,
     pub model: String,
     pub last_at: Millis,
+    pub origin: Origin,
+}
+
+/// Where a conversation comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// Whose history it inherits, through which entry.
+    pub parent: Option<(ConversationId, EntryId)>,
+    /// The task that it works for.
+    pub owner: Option<TaskId>,
+    /// What its views show.
+    pub shows: Shows,
 }
 
 impl ConversationRow {
@@ -51,6 +75,17 @@ impl ConversationRow {
             settings: super::entry::parse(row.try_get::<&str, _>(2)?)?,
             model: row.try_get(3)?,
             last_at: Millis(row.try_get(4)?),
+            origin: Origin {
+                parent: row
+                    .try_get::<Option<i64>, _>(5)?
+                    .zip(row.try_get::<Option<i64>, _>(6)?)
+                    .map(|(parent, entry)| (ConversationId(parent), EntryId(entry))),
+                owner: row.try_get::<Option<i64>, _>(7)?.map(TaskId),
+                shows: match row.try_get(8)? {
+                    true => Shows::Own,
+                    false => Shows::All,
+                },
+            },
         })
     }
 }
@@ -63,7 +98,27 @@ impl Batch {
             .text(&row.title)
             .json(&row.settings)
             .text(&row.model)
-            .int(row.last_at.0);
+            .int(row.last_at.0)
+            .opt_int(row.origin.parent.map(|(parent, _)| parent.0))
+            .opt_int(row.origin.parent.map(|(_, entry)| entry.0))
+            .opt_int(row.origin.owner.map(|task| task.0))
+            .flag(row.origin.shows == Shows::Own);
+    }
+
+    /// What a fork sees of an ancestor.
+    pub fn inherit(
+        &mut self,
+        id: ConversationId,
+        depth: i64,
+        source: ConversationId,
+        through: i64,
+    ) {
+        self.inheritances
+            .row()
+            .int(id.0)
+            .int(depth)
+            .int(source.0)
+            .int(through);
     }
 
     pub fn touch_conversation(&mut self, id: ConversationId, title: Option<&str>, at: Millis) {

@@ -23,24 +23,26 @@ macro_rules! columns {
     };
 }
 
-/// The newest head at or before an entry: its own sequence, and the one its range begins at.
-pub(crate) const HEAD: &str = "SELECT h.seq, coalesce((SELECT t.seq FROM entry t WHERE t.id = h.head AND t.conversation = h.conversation), h.seq)
- FROM entry h WHERE h.conversation = ? AND h.head IS NOT NULL AND h.id <= ? ORDER BY h.seq DESC LIMIT 1";
-/// The entry that the newest head's range begins at.
-pub(crate) const NEWEST_HEAD: &str =
-    "SELECT head FROM entry WHERE conversation = ? AND head IS NOT NULL ORDER BY seq DESC LIMIT 1";
+/// The newest head of a conversation through a sequence, at or before an entry: its own
+/// entry, and the one that its range begins at.
+pub(crate) const HEAD: &str = "SELECT id, head FROM entry
+ WHERE conversation = ? AND seq <= ? AND head IS NOT NULL AND id <= ? ORDER BY seq DESC LIMIT 1";
 
 /// A page from a sequence on.
 pub(crate) const FROM: &str = concat!(
     columns!(),
-    "WHERE conversation = ? AND seq >= ? AND id <= ? ORDER BY seq LIMIT ?"
+    "WHERE conversation = ? AND seq >= ? AND seq <= ? AND id <= ? ORDER BY seq"
 );
 /// A page before an entry, newest first.
 pub(crate) const BEFORE: &str = concat!(
     columns!(),
     "WHERE conversation = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
 );
-pub(crate) const SEQ_OF: &str = "SELECT seq FROM entry WHERE id = ? AND conversation = ?";
+/// Where an entry stands.
+pub(crate) const PLACE: &str = "SELECT conversation, seq FROM entry WHERE id = ?";
+/// The newest entry through a sequence.
+pub(crate) const LAST: &str =
+    "SELECT id, seq FROM entry WHERE conversation = ? AND seq <= ? ORDER BY seq DESC LIMIT 1";
 pub(crate) const BY_ID: &str = concat!(columns!(), "WHERE id = ?");
 pub(crate) const LAST_SEQ: &str = "SELECT max(seq) FROM entry WHERE conversation = ?";
 
@@ -50,6 +52,7 @@ pub(crate) mod kind {
     pub const ASSISTANT: &str = "pi.assistant";
     pub const TOOL_RESULT: &str = "pi.tool-result";
     pub const SYSTEM: &str = "pi.system";
+    pub const RESET: &str = "pi.reset";
 }
 
 /// A change to how an earlier entry is seen by the model.

@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod call;
 pub(crate) mod chunk;
 pub(crate) mod conversation;
+pub(crate) mod document;
 pub(crate) mod entry;
 pub(crate) mod open_work;
 pub(crate) mod placeholder;

@@ -16,7 +16,10 @@ use crate::{
 /// The engine's own migrations.
 const ENGINE: Component = Component {
     name: "engine",
-    migrations: &[include_str!("../../migrations/0001_records.sql")],
+    migrations: &[
+        include_str!("../../migrations/0001_records.sql"),
+        include_str!("../../migrations/0002_documents.sql"),
+    ],
 };
 
 /// Connections for reads.

@@ -17,13 +17,16 @@ use async_trait::async_trait;
 use mooring_durable::{
     Approvals, Component, Durability, Engine, Options,
     clock::Clock,
+    document::{DocumentChange, DocumentKind, ForkPolicy, History, Op, Scope},
+    fork::Fork,
     gate::{ApprovalState, Question, Verdict},
     id::{ConversationId, Millis, SubmissionId, TaskId},
     ledger::{Bind, Change, RunOutcome, Statement},
     message::{Message, Part},
     model::ModelError,
     submission::{AbortScope, WhenBusy},
-    tool::{Replay, Start, ToolFailure},
+    tool::{Replay, Start, ToolEnd, ToolFailure, ToolResult},
+    view::Shows,
     write::{Write as EngineWrite, WriteBody},
 };
 use serde_json::{Value, json};
@@ -45,6 +48,26 @@ impl Clock for Leaping {
         // Others have their turn first, as they would while time passes.
         tokio::time::sleep(Duration::from_millis(1)).await;
         self.0.fetch_max(deadline.0, Ordering::SeqCst);
+    }
+}
+
+static PLAN: DocumentKind = DocumentKind::new(
+    "test.plan",
+    1,
+    History::Rewindable,
+    ForkPolicy::AsOf,
+    |_, value| Ok(value),
+);
+
+fn fork_of(parent: ConversationId) -> Fork {
+    Fork {
+        parent,
+        at: None,
+        shows: Shows::All,
+        model: None,
+        settings: Value::Null,
+        note: Some("a fork".into()),
+        extra: Vec::new(),
     }
 }
 
@@ -150,10 +173,11 @@ fn world(folder: &Path, engine: &Arc<OnceLock<Engine>>) -> World {
                     retry_after: None,
                     usage: None,
                 }),
-                ("hang", _) => Reply::Hang("a partial answer"),
+                ("hang" | "hang again", _) => Reply::Hang("a partial answer"),
                 ("fatal", _) => Reply::Fail(ModelError::Fatal {
                     text: "no such model".into(),
                 }),
+                ("note it", 0) => Reply::Call(vec![("noted", json!({}))]),
                 ("expire", 0) => Reply::Call(vec![("late", json!({}))]),
                 ("away", 0) => Reply::Call(vec![("away", json!({}))]),
                 _ => Reply::Say("answered"),
@@ -191,6 +215,19 @@ fn world(folder: &Path, engine: &Arc<OnceLock<Engine>>) -> World {
             async move { done(&format!("did {}", call.tool)) }
         });
     }
+    world.tool("noted", Replay::Safe, |call, _, _, _| async move {
+        Ok(ToolEnd::Completed(ToolResult {
+            content: vec![Part::text("noted")],
+            is_error: false,
+            terminate: false,
+            data: Value::Null,
+            documents: vec![DocumentChange {
+                scope: Scope::Conversation(call.conversation),
+                kind: &PLAN,
+                op: Op::Merge(json!({"tool": true})),
+            }],
+        }))
+    });
     let (outside, engine) = (folder.to_owned(), engine.clone());
     world.tool("outside", Replay::Attach, move |call, start, out, _| {
         let (folder, engine) = (outside.clone(), engine.clone());
@@ -371,6 +408,29 @@ async fn script(engine: &Engine) {
         let id = submit(second, text, WhenBusy::FollowUp).await;
         assert_eq!(ended(id).await, end, "{text}");
     }
+
+    // A fork, a document that a result changes and one that the host changes, and a
+    // reset that ends a run.
+    let third = match engine.conversations(10, None).await.unwrap().len() {
+        2 => engine.fork(fork_of(second)).await.unwrap(),
+        _ => conversation(2).await,
+    };
+    let plan = DocumentChange {
+        scope: Scope::Conversation(third),
+        kind: &PLAN,
+        op: Op::Merge(json!({"host": true})),
+    };
+    engine.change_documents(&[plan], Vec::new()).await.unwrap();
+    let noted = submit(third, "note it", WhenBusy::FollowUp).await;
+    assert_eq!(ended(noted).await, "done");
+    let long = submit(third, "hang again", WhenBusy::FollowUp).await;
+    let after = submit(third, "after the reset", WhenBusy::FollowUp).await;
+    engine
+        .reset(third, request_id("reset"), anna(), Some("anew".into()))
+        .await
+        .unwrap();
+    assert_eq!(ended(long).await, "unanswered Reset");
+    assert_eq!(ended(after).await, "done");
     eventually("the release of executions", async || {
         engine.open_executions().await.unwrap().is_empty()
     })
@@ -381,6 +441,7 @@ async fn script(engine: &Engine) {
 #[derive(Debug)]
 pub struct Outcome {
     transcripts: Vec<Vec<String>>,
+    documents: Vec<String>,
     effects: Vec<String>,
     told: Vec<String>,
     integrity: String,
@@ -412,7 +473,13 @@ impl Outcome {
             .collect();
         effects.sort();
         Outcome {
-            transcripts: vec![transcript(1), transcript(2)],
+            transcripts: vec![transcript(1), transcript(2), transcript(3)],
+            documents: column(
+                "SELECT d.owner || ' ' || d.name || ' ' || r.value FROM document d
+                 JOIN document_revision r ON r.document = d.id
+                 WHERE r.revision = (SELECT max(revision) FROM document_revision WHERE document = d.id)
+                 ORDER BY d.owner, d.name",
+            ),
             effects,
             told: column("SELECT word FROM told ORDER BY word"),
             integrity: column("PRAGMA integrity_check").concat(),
@@ -460,6 +527,7 @@ impl Outcome {
     pub fn compare(&self, undisturbed: &Outcome, point: &str) {
         println!("{point}");
         self.check();
+        assert_eq!(self.documents, undisturbed.documents, "{point}");
         let interrupted = |tool: &str| self.interrupted(tool);
         for (mine, theirs) in self.transcripts.iter().zip(&undisturbed.transcripts) {
             let known = |entries: &[String], own: bool| {

@@ -575,6 +575,7 @@ pub fn done(text: &str) -> Result<ToolEnd, ToolFailure> {
         is_error: false,
         terminate: false,
         data: Value::Null,
+        documents: Vec::new(),
     }))
 }
 

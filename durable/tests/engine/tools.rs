@@ -260,6 +260,7 @@ async fn d031_terminate_needs_every_call_of_the_round() {
                 is_error: false,
                 terminate,
                 data: Value::Null,
+                documents: Vec::new(),
             });
             move |_, _, _, _| {
                 let end = end.clone();

@@ -5,7 +5,7 @@ use mooring_durable::{
     ledger::{Run, RunState},
     message::{Message, Part},
     submission::{Submission, SubmissionState, WhenBusy},
-    view::{CallView, ChangeView, ChunkView, ConversationView, EntryView, StreamKind},
+    view::{CallView, ChangeView, ChunkView, ConversationView, EntryView, Shows, StreamKind},
 };
 use mooring_wire::harness as wire;
 use serde_json::{Value, json};
@@ -48,6 +48,9 @@ impl Convert<'_> {
                 .collect(),
             model: view.model.clone(),
             grade: self.grade.clone(),
+            parent: view.origin.parent.map_or(0, |(parent, _)| parent.0),
+            parent_entry: view.origin.parent.map_or(0, |(_, entry)| entry.0),
+            side_chat: view.origin.shows == Shows::Own,
         }
     }
 

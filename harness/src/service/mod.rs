@@ -2,6 +2,7 @@
 
 mod convert;
 mod decide;
+mod fork;
 mod look;
 mod state;
 mod talk;
@@ -83,7 +84,7 @@ fn session(error: SessionError) -> Status {
     let code = match &error {
         SessionError::StorageFull => Code::StorageFull,
         SessionError::Constraint(_) => Code::Invalid,
-        SessionError::NoConversation(_) => Code::NotFound,
+        SessionError::NoConversation(_) | SessionError::NotVisible { .. } => Code::NotFound,
         SessionError::Corrupt(_) => Code::Corrupt,
         SessionError::SessionFailed(_) | SessionError::Superseded | SessionError::Closed => {
             Code::Restarting
@@ -250,6 +251,20 @@ impl wire::harness_server::Harness for Service {
     ) -> Answer<wire::WithdrawResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
         self.withdraw(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn reset(&self, request: Request<wire::ResetRequest>) -> Answer<wire::ResetResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.reset(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn fork(&self, request: Request<wire::ForkRequest>) -> Answer<wire::ForkResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.fork(actor, request.into_inner())
             .await
             .map(Response::new)
     }

@@ -77,10 +77,7 @@ impl Service {
                 }
                 return Err(busy());
             }
-            Err(error @ SubmitError::OtherType(_)) => {
-                return Err(status(Code::OtherType, error.to_string()));
-            }
-            Err(SubmitError::Session(error)) => return Err(session(error)),
+            Err(error) => return Err(not_admitted(error)),
         };
         let (state, _, _) = convert::state(&submitted.submission.state);
         Ok(wire::SubmitResponse {
@@ -217,6 +214,15 @@ impl Service {
         Ok(wire::WithdrawResponse {
             submission: Some(convert::submission(&found)),
         })
+    }
+}
+
+/// Why something was not admitted, with its code.
+pub(super) fn not_admitted(error: SubmitError) -> Status {
+    match error {
+        SubmitError::Busy => busy(),
+        SubmitError::OtherType(_) => status(Code::OtherType, error.to_string()),
+        SubmitError::Session(error) => session(error),
     }
 }
 

@@ -212,6 +212,7 @@ fn result(outcome: &Outcome, seen: u64) -> ToolResult {
             "output_path": outcome.output_path,
             "ms": outcome.finished_ms - outcome.started_ms,
         }),
+        documents: Vec::new(),
     }
 }
 

@@ -98,6 +98,7 @@ impl Tool for Read {
                 is_error: false,
                 terminate: false,
                 data: json!({ "sha256": response.sha256, "size": response.size }),
+                documents: Vec::new(),
             })),
             Some(Content::Binary(binary)) => failed(format!(
                 "{} is no text: {}, {} bytes",

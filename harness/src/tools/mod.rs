@@ -154,6 +154,7 @@ fn done(text: impl Into<String>, data: Value) -> Result<ToolEnd, ToolFailure> {
         is_error: false,
         terminate: false,
         data,
+        documents: Vec::new(),
     }))
 }
 
@@ -163,6 +164,7 @@ fn failed(text: impl Into<String>) -> Result<ToolEnd, ToolFailure> {
         is_error: true,
         terminate: false,
         data: Value::Null,
+        documents: Vec::new(),
     }))
 }
 
