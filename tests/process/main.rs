@@ -1,4 +1,5 @@
 //! Harness and sandbox as programs of their own, as a newcomer runs them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod branches;
 mod stories;
