@@ -31,8 +31,7 @@ use crate::{
         call,
         conversation::{ConversationRow, Origin},
         entry::kind,
-        open_work,
-        submission,
+        open_work, submission,
     },
     store::{
         failpoint::Failpoints,
