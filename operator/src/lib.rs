@@ -9,6 +9,7 @@ pub mod apply;
 pub mod approvals;
 pub mod authority;
 pub mod build;
+pub mod check;
 pub mod conclude;
 pub mod controller;
 pub mod dry_run;

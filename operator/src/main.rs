@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use mooring_operator::dry_run::dry_run;
 use mooring_operator::metrics::Metrics;
-use mooring_operator::{Settings, run};
+use mooring_operator::{Settings, check, run};
 
 /// Brings Workspaces up in a cluster and keeps them so.
 #[derive(Parser)]
@@ -15,6 +15,12 @@ struct Arguments {
     /// Print what would be made of the Workspace in --file, and end.
     #[arg(long, requires = "file")]
     dry_run: bool,
+    /// Ask the operator at HOST:PORT whether it is ready, and end.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "dry_run")]
+    check: Option<String>,
+    /// With --check: also that Approvals of --namespace are held by the admission policy.
+    #[arg(long, requires = "check")]
+    check_admission: bool,
     /// A Workspace in YAML; `-` reads from the standard input.
     #[arg(short, long, requires = "dry_run")]
     file: Option<PathBuf>,
@@ -24,7 +30,13 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments { file, settings, .. } = Arguments::parse();
+    let Arguments {
+        file,
+        check,
+        check_admission,
+        settings,
+        ..
+    } = Arguments::parse();
     if let Some(file) = file {
         let name = file.display().to_string();
         let text = if name == "-" {
@@ -38,6 +50,21 @@ async fn main() -> anyhow::Result<()> {
         );
         return Ok(());
     }
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider was installed before"))?;
+    if let Some(address) = check {
+        check::is_ready(&address).await?;
+        println!("the operator at {address} is ready");
+        if check_admission {
+            let client = kube::Client::try_default()
+                .await
+                .context("no way to the API server")?;
+            check::approvals_are_guarded(client, &settings.namespace).await?;
+            println!("only harnesses make approvals");
+        }
+        return Ok(());
+    }
     tracing_subscriber::fmt()
         .json()
         .with_env_filter(
@@ -45,9 +72,6 @@ async fn main() -> anyhow::Result<()> {
                 .unwrap_or_else(|_| "info,kube=warn,k8s_controller=warn".into()),
         )
         .init();
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .map_err(|_| anyhow::anyhow!("a TLS provider was installed before"))?;
 
     let metrics = Metrics::new()?;
     let listener = tokio::net::TcpListener::bind(settings.http)

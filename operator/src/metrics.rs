@@ -1,16 +1,18 @@
 //! Metrics and health of the operator, over HTTP.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use k8s_controller::PrometheusMetrics;
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use kube::runtime::reflector::Store;
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 use crate::error::Category;
+use crate::raw::RawWorkspace;
 
 /// Counters of the operator, and whether it is ready.
 #[derive(Clone)]
@@ -24,6 +26,10 @@ struct Inner {
     approvals_removed: prometheus::IntCounter,
     crds_missing: IntGauge,
     leader: IntGauge,
+    workspaces: IntGaugeVec,
+    pending: IntGaugeVec,
+    /// What the watches know; the two above are made from it when they are asked for.
+    known: Mutex<Vec<Store<RawWorkspace>>>,
     ready: AtomicBool,
 }
 
@@ -52,6 +58,22 @@ impl Metrics {
             "1 while the types of the chart mooring-crds are not installed.",
         )?;
         let leader = IntGauge::new("mooring_operator_leader", "1 on the replica that works.")?;
+        let workspaces = IntGaugeVec::new(
+            Opts::new(
+                "mooring_operator_workspaces",
+                "1 for each Workspace (NAMESPACE/NAME), with the phase it is in.",
+            ),
+            &["workspace", "phase"],
+        )?;
+        let pending = IntGaugeVec::new(
+            Opts::new(
+                "mooring_operator_approvals_pending",
+                "Approvals of a Workspace (NAMESPACE/NAME) that wait for a person.",
+            ),
+            &["workspace"],
+        )?;
+        registry.register(Box::new(workspaces.clone()))?;
+        registry.register(Box::new(pending.clone()))?;
         registry.register(Box::new(passes.clone()))?;
         registry.register(Box::new(writes.clone()))?;
         registry.register(Box::new(failures.clone()))?;
@@ -66,6 +88,9 @@ impl Metrics {
             approvals_removed,
             crds_missing,
             leader,
+            workspaces,
+            pending,
+            known: Mutex::default(),
             ready: AtomicBool::new(false),
         })))
     }
@@ -104,8 +129,29 @@ impl Metrics {
         self.0.leader.set(i64::from(leads));
     }
 
+    /// Workspaces that a watch knows are told of from now on.
+    pub fn follow(&self, store: Store<RawWorkspace>) {
+        self.known().push(store);
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Store<RawWorkspace>>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All metrics in Prometheus' text format.
     pub fn text(&self) -> Result<String, prometheus::Error> {
+        let known = self.known();
+        self.0.workspaces.reset();
+        self.0.pending.reset();
+        for workspace in known.iter().flat_map(Store::state) {
+            let names = workspace.names();
+            let name = format!("{}/{}", names.namespace, names.workspace);
+            let phase = workspace.status["phase"].as_str().unwrap_or("Progressing");
+            self.0.workspaces.with_label_values(&[&name, phase]).set(1);
+            if let Some(pending) = workspace.status["pendingApprovals"].as_i64() {
+                self.0.pending.with_label_values(&[&name]).set(pending);
+            }
+        }
         TextEncoder::new().encode_to_string(&self.0.registry.gather())
     }
 
@@ -141,6 +187,8 @@ async fn metrics(State(metrics): State<Metrics>) -> Result<String, StatusCode> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use prometheus::core::Collector as _;
+
     use super::*;
 
     /// Names of this operator's metrics in a text.
@@ -151,16 +199,44 @@ mod tests {
     }
 
     #[test]
-    fn alerts_ask_only_for_metrics_that_there_are() {
+    fn alerts_and_dashboard_ask_only_for_metrics_that_there_are() {
         let metrics = Metrics::new().expect("registered");
         metrics.wrote("apply", "Service");
         metrics.failed(Category::BackOff, "ApiServer");
+        let (reader, mut writer) = kube::runtime::reflector::store();
+        let workspace: RawWorkspace = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "platform", "namespace": "agents"},
+            "status": {"phase": "Stalled", "pendingApprovals": 2},
+        }))
+        .expect("a Workspace");
+        writer.apply_watcher_event(&kube::runtime::watcher::Event::Apply(workspace));
+        metrics.follow(reader);
         let text = metrics.text().expect("written");
-        let rules = include_str!("../../charts/mooring/templates/prometheus-rule.yaml");
-        let asked = names(rules);
-        assert!(asked.len() >= 3, "{asked:?}");
-        let there = names(&text);
-        let missing: Vec<_> = asked.difference(&there).collect();
-        assert!(missing.is_empty(), "{missing:?}");
+        for line in [
+            "mooring_operator_workspaces{phase=\"Stalled\",workspace=\"agents/platform\"} 1",
+            "mooring_operator_approvals_pending{workspace=\"agents/platform\"} 2",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line}: {text}");
+        }
+        let passes = metrics.passes();
+        let described: Vec<_> = passes.desc().iter().map(|d| d.fq_name.clone()).collect();
+        let buckets: Vec<_> = described.iter().map(|n| format!("{n}_bucket")).collect();
+        let mut there = names(&text);
+        there.extend(described.iter().chain(&buckets).map(String::as_str));
+        for (file, asks) in [
+            (
+                "rules",
+                include_str!("../../charts/mooring/templates/prometheus-rule.yaml"),
+            ),
+            (
+                "dashboard",
+                include_str!("../../charts/mooring/files/dashboard.json"),
+            ),
+        ] {
+            let asked = names(asks);
+            assert!(asked.len() >= 3, "{file}: {asked:?}");
+            let missing: Vec<_> = asked.difference(&there).collect();
+            assert!(missing.is_empty(), "{file}: {missing:?}");
+        }
     }
 }

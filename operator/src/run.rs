@@ -222,6 +222,7 @@ fn controller(
         .with_observer(Arc::new(reconciler.metrics.passes()))
         .with_event_recorder(Arc::new(recorder(client, identity)))
         .with_controller(|inner| {
+            reconciler.metrics.follow(inner.store());
             inner
                 .trigger_backoff(WatchPause)
                 .with_config(

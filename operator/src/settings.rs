@@ -30,6 +30,13 @@ pub struct Settings {
         default_value = "ghcr.io/mooring-dev/sandbox:0.1.0"
     )]
     pub sandbox_image: String,
+    /// Secrets with registry credentials, of each Workspace's namespace, for its pods.
+    #[arg(
+        long = "image-pull-secret",
+        env = "MOORING_IMAGE_PULL_SECRETS",
+        value_delimiter = ','
+    )]
+    pub image_pull_secrets: Vec<String>,
     /// Destinations in private networks that harnesses may reach (`10.1.2.0/24:443`).
     #[arg(
         long = "private-destination",

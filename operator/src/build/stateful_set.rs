@@ -36,6 +36,10 @@ pub(super) fn build(input: &Input<'_>, component: Component) -> Object {
     template["enableServiceLinks"] = json!(false);
     template["securityContext"] = pod::security();
     template["terminationGracePeriodSeconds"] = json!(30);
+    if !input.settings.image_pull_secrets.is_empty() {
+        let named = input.settings.image_pull_secrets.iter();
+        template["imagePullSecrets"] = named.map(|name| json!({"name": name})).collect();
+    }
     let rest = json!({"spec": {
         "replicas": replicas,
         "serviceName": names.of(component),

@@ -44,6 +44,7 @@ fn settings() -> Settings {
         watch_namespaces: Vec::new(),
         harness_image: "harness:1".into(),
         sandbox_image: "sandbox:1".into(),
+        image_pull_secrets: vec!["registry".into()],
         private_destinations: vec!["10.1.2.0/24:443".parse().unwrap()],
         approval_days: 7,
         concurrency: 4,

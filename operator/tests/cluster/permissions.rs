@@ -139,7 +139,7 @@ async fn the_operator_has_the_permissions_that_its_code_needs_and_no_others() {
 
     for (namespace, name) in [
         ("mooring-system", "mooring-operator"),
-        ("default", "mooring-operator-api-server"),
+        ("default", "mooring-operator-mooring-system"),
     ] {
         let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
         let found = permissions(&roles.get(name).await.unwrap().rules.unwrap());
