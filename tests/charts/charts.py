@@ -185,7 +185,7 @@ class Permissions(unittest.TestCase):
 
     def test_named_namespaces_get_roles_and_nothing_is_allowed_elsewhere(self):
         found = rendered(values=CASES["two namespaces"])
-        people = {"mooring-approver", "mooring-viewer", "mooring-editor"}
+        people = {"mooring-approver", "mooring-attach", "mooring-viewer", "mooring-editor"}
         self.assertEqual({name for kind, _, name in found if kind == "ClusterRole"}, people)
         self.assertFalse([key for key in found if key[0] == "ClusterRoleBinding"])
         everywhere = rules(rendered(values=EVERYTHING))
@@ -203,6 +203,7 @@ class Permissions(unittest.TestCase):
         found = rendered()
         for role, label, permissions in (
             ("mooring-approver", None, {"mooring.dev/approvals": "get list watch patch approve"}),
+            ("mooring-attach", None, {"/pods": "get", "/pods/portforward": "get create"}),
             ("mooring-viewer", "view", {f"mooring.dev/{kind}": "get list watch" for kind in ("workspaces", "approvals")}),
             ("mooring-editor", "edit", {"mooring.dev/workspaces": "create update patch delete deletecollection"}),
         ):
