@@ -12,8 +12,13 @@ pub struct Args {
     /// Folder of Workspace files, one a file (`*.yaml`), each with the annotation
     /// `mooring.dev/harness`: the address of its harness, `unix:/path/to/socket` or
     /// `http://host:port`.
+    /// Without it the Workspaces of the cluster are served.
     #[arg(long, env = "MOORING_WORKSPACES", value_name = "DIR")]
-    pub workspaces: PathBuf,
+    pub workspaces: Option<PathBuf>,
+
+    /// What it needs in a cluster.
+    #[command(flatten)]
+    pub cluster: crate::cluster::Settings,
 
     /// The bot's token.
     #[arg(
@@ -37,14 +42,14 @@ pub struct Args {
     #[arg(long, env = "DISCORD_GATEWAY", value_name = "URL")]
     pub gateway: Option<String>,
 
-    /// Where `/livez`, `/readyz`, `/metrics` and `/conditions` are served.
+    /// Where `/healthz`, `/readyz`, `/metrics` and `/conditions` are served.
     #[arg(
         long,
-        env = "MOORING_BOT_HEALTH",
+        env = "MOORING_HTTP",
         default_value = "127.0.0.1:0",
         value_name = "ADDRESS"
     )]
-    pub health: SocketAddr,
+    pub http: SocketAddr,
 
     /// Seconds between two searches for what the gateway did not bring.
     #[arg(

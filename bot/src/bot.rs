@@ -1,6 +1,7 @@
 //! The bot: what its parts share, and where events go.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use crate::payload::{Channel, Interaction, Message};
 use crate::rest::{Rest, RestError};
 use crate::threads::Threads;
 use crate::typing::Typing;
-use crate::workspace::{Directory, Place};
-use crate::{BotError, catchup, check, command, deliver, health, interact};
+use crate::workspace::{Directory, Place, Roster};
+use crate::{BotError, catchup, check, cluster, command, deliver, folder, health, interact};
 
 /// Events that wait between the gateway and the lanes.
 const EVENTS: usize = 1_024;
@@ -73,62 +74,131 @@ pub struct Bot {
     attempts: Mutex<HashMap<String, u64>>,
 }
 
-/// Runs the bot until an error that is final.
+/// How a bot is started, whatever its workspaces come from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The token.
+    pub token: String,
+    /// Base address of the REST interface, in front of `/api/v10`.
+    pub rest: String,
+    /// Address of the gateway; Discord is asked for it without one.
+    pub gateway: Option<String>,
+    /// Between two searches for what the gateway did not bring.
+    pub sweep: Duration,
+}
+
+/// A bot with its probes, before it speaks to Discord.
+pub struct Front {
+    settings: Settings,
+    /// Discord.
+    pub api: Api,
+    /// Probes, metrics, conditions.
+    pub health: Arc<Health>,
+}
+
+impl Front {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The system's certificates cannot be used.
+    pub fn new(settings: Settings) -> Result<Front, BotError> {
+        Ok(Front {
+            api: Api::new(Rest::new(&settings.rest, &settings.token)?),
+            health: Arc::default(),
+            settings,
+        })
+    }
+
+    /// Serves probes and metrics.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub async fn serve(&self, address: SocketAddr) -> Result<(), BotError> {
+        let taken = health::serve(address, self.health.clone(), self.api.clone()).await?;
+        tracing::info!(address = %taken, "health is served");
+        Ok(())
+    }
+
+    /// Works until an error that is final. Each new roster takes the place of the
+    /// one before; nothing is done before the first.
+    pub async fn run(self, mut roster: mpsc::Receiver<Roster>) -> Result<(), BotError> {
+        let Front {
+            settings,
+            api,
+            health,
+        } = self;
+        let application = until_known(&health, || api.application()).await?;
+        let id = raw_id(&application).unwrap_or_default();
+        let bot = Arc::new(Bot {
+            me: application["bot"]["id"]
+                .as_str()
+                .and_then(|id| id.parse().ok())
+                .unwrap_or(id),
+            application: id,
+            has_message_content: check::has_message_content(&application),
+            api: api.clone(),
+            health: health.clone(),
+            directory: Directory::default(),
+            threads: Threads::default(),
+            lanes: Lanes::default(),
+            typing: Typing::default(),
+            members: Members::default(),
+            queued: Mutex::default(),
+            strangers: Mutex::default(),
+            readies: watch::Sender::new(0),
+            attempts: Mutex::default(),
+        });
+        if !bot.has_message_content {
+            return Err(BotError::Intents);
+        }
+        let every = settings.sweep;
+        if let Some(first) = roster.recv().await {
+            bot.take_roster(&first, every);
+        }
+        let keeper = bot.clone();
+        tokio::spawn(async move {
+            while let Some(next) = roster.recv().await {
+                keeper.take_roster(&next, every);
+            }
+        });
+        tokio::spawn(bot.typing.clone().run(api.clone()));
+        tokio::spawn(register(api.clone(), id));
+        let (sender, mut events) = mpsc::channel(EVENTS);
+        let gateway = Gateway::new(api, &settings.token, settings.gateway, sender, health);
+        let gateway = tokio::spawn(gateway.run());
+        // The gateway holds the other end: events end when it has ended.
+        while let Some(event) = events.recv().await {
+            bot.take(event);
+        }
+        Err(gateway
+            .await
+            .unwrap_or_else(|error| BotError::Argument(format!("the gateway's task: {error}"))))
+    }
+}
+
+/// Runs the bot as a program.
+///
+/// # Errors
+/// What is final, with the way out.
 pub async fn run(args: Args) -> Result<(), BotError> {
-    let (directory, rejected) = Directory::read(&args.workspaces)?;
-    let health = Arc::new(Health::default());
-    for one in rejected {
-        let condition = Condition {
-            ready: false,
-            reason: one.reason.into(),
-            message: one.message,
-        };
-        health.condition(&one.name, condition);
+    let folder = args.workspaces.clone();
+    let roster = folder.map(|folder| folder::read(&folder)).transpose()?;
+    let front = Front::new(Settings {
+        token: args.token,
+        rest: args.rest,
+        gateway: args.gateway,
+        sweep: Duration::from_secs(args.sweep.max(1)),
+    })?;
+    front.serve(args.http).await?;
+    match roster {
+        Some(roster) => {
+            let (sender, receiver) = mpsc::channel(1);
+            // Kept open: a closed one would be no news either.
+            let _ = sender.send(roster).await;
+            front.run(receiver).await
+        }
+        None => cluster::run(front, args.cluster).await,
     }
-    let api = Api::new(Rest::new(&args.rest, &args.token)?);
-    let taken = health::serve(args.health, health.clone(), api.clone()).await?;
-    tracing::info!(address = %taken, "health is served");
-    let application = until_known(&health, || api.application()).await?;
-    let id = raw_id(&application).unwrap_or_default();
-    let bot = Arc::new(Bot {
-        me: application["bot"]["id"]
-            .as_str()
-            .and_then(|id| id.parse().ok())
-            .unwrap_or(id),
-        application: id,
-        has_message_content: check::has_message_content(&application),
-        api: api.clone(),
-        health: health.clone(),
-        directory,
-        threads: Threads::default(),
-        lanes: Lanes::default(),
-        typing: Typing::default(),
-        members: Members::default(),
-        queued: Mutex::default(),
-        strangers: Mutex::default(),
-        readies: watch::Sender::new(0),
-        attempts: Mutex::default(),
-    });
-    if !bot.has_message_content {
-        return Err(BotError::Intents);
-    }
-    for place in bot.directory.all() {
-        tokio::spawn(deliver::run(bot.clone(), place.clone()));
-        let every = Duration::from_secs(args.sweep.max(1));
-        tokio::spawn(sweep(bot.clone(), place.clone(), every));
-    }
-    tokio::spawn(bot.typing.clone().run(api.clone()));
-    tokio::spawn(register(api.clone(), id));
-    let (sender, mut events) = mpsc::channel(EVENTS);
-    let gateway = Gateway::new(api, &args.token, args.gateway, sender, health);
-    let gateway = tokio::spawn(gateway.run());
-    // The gateway holds the other end: events end when it has ended.
-    while let Some(event) = events.recv().await {
-        bot.take(event);
-    }
-    Err(gateway
-        .await
-        .unwrap_or_else(|error| BotError::Argument(format!("the gateway's task: {error}"))))
 }
 
 /// Asks until Discord answers; a refused token is final.
@@ -175,7 +245,7 @@ async fn sweep(bot: Arc<Bot>, place: Arc<Place>, every: Duration) {
     if readies.wait_for(|count| *count > 0).await.is_err() {
         return;
     }
-    loop {
+    while !place.is_gone() {
         let ready = *readies.borrow_and_update();
         let mut sweeping = std::pin::pin!(catchup::sweep(&bot, &place));
         let done = tokio::select! {
@@ -191,6 +261,7 @@ async fn sweep(bot: Arc<Bot>, place: Arc<Place>, every: Duration) {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = place.look_again.notified() => {}
+            () = place.gone() => return,
             changed = readies.changed() => if changed.is_err() {
                 return;
             },
@@ -199,6 +270,29 @@ async fn sweep(bot: Arc<Bot>, place: Arc<Place>, every: Duration) {
 }
 
 impl Bot {
+    /// Begins what is new in the roster, and leaves what is not in it any more.
+    fn take_roster(self: &Arc<Bot>, roster: &Roster, every: Duration) {
+        let changed = self.directory.replace(roster);
+        for name in changed.left {
+            tracing::info!(workspace = name, "is served no more");
+            self.health.forget(&name);
+        }
+        for one in changed.rejected {
+            let condition = Condition {
+                ready: false,
+                reason: one.reason.into(),
+                message: one.message,
+            };
+            self.health.condition(&one.name, condition);
+        }
+        for place in changed.begun {
+            tracing::info!(workspace = place.name, channel = %place.channel, "is served");
+            tokio::spawn(deliver::run(self.clone(), place.clone()));
+            tokio::spawn(sweep(self.clone(), place, every));
+        }
+        self.look_whether_all_are_caught_up();
+    }
+
     /// Takes one event; what takes time goes into a lane or a task.
     fn take(self: &Arc<Bot>, event: Event) {
         let data = event.data;
@@ -207,6 +301,7 @@ impl Bot {
                 tracing::info!("the gateway is ready; catching up");
                 self.health.caught_up(false);
                 self.readies.send_modify(|count| *count += 1);
+                self.look_whether_all_are_caught_up();
             }
             "RESUMED" => tracing::info!("the session goes on"),
             "GUILD_CREATE" => {
@@ -222,7 +317,7 @@ impl Bot {
             "CHANNEL_UPDATE" => {
                 self.learn_raw(&data);
                 if let Some(place) = raw_id(&data).and_then(|id| self.directory.of_channel(id)) {
-                    self.recheck(place);
+                    self.recheck(&place);
                 }
             }
             "THREAD_LIST_SYNC" => {
@@ -279,9 +374,9 @@ impl Bot {
                     }
                     _ => {
                         self.health.count("unreadable_payloads_total", 1);
-                        self.directory
-                            .all()
-                            .for_each(|place| place.look_again.notify_one());
+                        for place in self.directory.all() {
+                            place.look_again.notify_one();
+                        }
                     }
                 }
             }
@@ -326,7 +421,7 @@ impl Bot {
         let mut pause = Duration::from_millis(250);
         loop {
             if let Some(parent) = self.threads.parent(channel) {
-                return self.directory.of_channel(parent).cloned();
+                return self.directory.of_channel(parent);
             }
             match self.api.channel(channel).await {
                 Ok(channel) => self.learn(&channel),
@@ -346,11 +441,8 @@ impl Bot {
     }
 
     fn guild_left(&self, guild: Option<Id>) {
-        for place in self
-            .directory
-            .all()
-            .filter(|place| Some(place.guild) == guild)
-        {
+        let all = self.directory.all();
+        for place in all.iter().filter(|place| Some(place.guild) == guild) {
             let message = format!(
                 "the bot is not in guild {} any more: invite it again",
                 place.guild
@@ -385,9 +477,7 @@ impl Bot {
             .and_then(|id| id.parse::<Id>().ok());
         let (Some(thread), Some(place)) = (
             raw_id(data),
-            parent
-                .and_then(|parent| self.directory.of_channel(parent))
-                .cloned(),
+            parent.and_then(|parent| self.directory.of_channel(parent)),
         ) else {
             return;
         };
@@ -440,15 +530,22 @@ impl Bot {
     /// A workspace was swept, or could not be, after that READY. Ready is who has
     /// tried all: a workspace that is away must not hold the others' messages.
     fn attempted(&self, place: &Place, ready: u64) {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.insert(place.name.clone(), ready);
+        self.attempts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(place.name.clone(), ready);
+        self.look_whether_all_are_caught_up();
+    }
+
+    fn look_whether_all_are_caught_up(&self) {
         let newest = *self.readies.borrow();
-        let all = self.directory.all().all(|place| {
+        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.directory.all().iter().all(|place| {
             attempts
                 .get(&place.name)
                 .is_some_and(|ready| *ready == newest)
         });
-        if all {
+        if all && newest > 0 {
             self.health.caught_up(true);
         }
     }

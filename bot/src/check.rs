@@ -30,6 +30,15 @@ pub fn invite_permissions() -> u64 {
     NEEDED.iter().fold(0, |all, (bit, _)| all | bit)
 }
 
+/// The link by which the bot is invited.
+pub fn invite_link(application: Id) -> String {
+    format!(
+        "https://discord.com/oauth2/authorize?client_id={application}\
+         &scope=bot+applications.commands&permissions={}",
+        invite_permissions()
+    )
+}
+
 /// Why a place could not be looked at.
 pub enum Failed {
     /// A fault of its settings.
@@ -62,8 +71,10 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
                 Some(code::NO_ACCESS | code::NO_PERMISSION) => Failed::Condition(condition(
                     "MissingPermission",
                     format!(
-                        "the bot is not in guild {}, or lacks View Channels in channel {}: invite it, or give it the permission",
-                        place.guild, place.channel
+                        "the bot is not in guild {}, or lacks View Channels in channel {}: give it the permission, or invite it: {}",
+                        place.guild,
+                        place.channel,
+                        invite_link(bot.application)
                     ),
                 )),
                 _ => Failed::Rest(error),
@@ -112,10 +123,10 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
             condition(
                 "MissingPermission",
                 format!(
-                    "in channel {} the bot lacks {}: give it to its role, or invite it anew with permissions={}",
+                    "in channel {} the bot lacks {}: give it to its role, or invite it anew: {}",
                     place.channel,
                     missing.join(", "),
-                    invite_permissions()
+                    invite_link(bot.application)
                 ),
             ),
         );

@@ -94,12 +94,15 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
     let mut number = 0;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut pause = Duration::from_millis(100);
-    loop {
+    while !place.is_gone() {
         match place.harness.outbox().await {
             Err(error) => tracing::warn!(workspace = place.name, %error, "the outbox waits"),
             Ok(mut rows) => {
                 tracing::info!(workspace = place.name, "reading the outbox");
-                while let Some(row) = rows.next().await {
+                while let Some(row) = tokio::select! {
+                    row = rows.next() => row,
+                    () = place.gone() => return,
+                } {
                     let row = match row {
                         Ok(row) => row,
                         Err(error) => {
@@ -138,7 +141,10 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
                 }
             }
         }
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = place.gone() => return,
+        }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -170,7 +176,7 @@ async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, U
     loop {
         match place.harness.ack(ack.clone()).await {
             Ok(_) => return,
-            Err(error @ HarnessError::Away(_)) => {
+            Err(error @ HarnessError::Away(_)) if !place.is_gone() => {
                 tracing::warn!(workspace = place.name, key = row.key, %error, "not acked yet");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -27,6 +27,12 @@ pub enum BotError {
     /// An address or path that was given is wrong.
     #[error("{0}")]
     Argument(String),
+    /// The API server could not be used.
+    #[error("the cluster: {0}")]
+    Cluster(String),
+    /// Another bot has the lease now; this one must not speak any more.
+    #[error("the lease {0} was lost: another bot speaks now")]
+    LeaseLost(&'static str),
     /// The health server could not listen.
     #[error("cannot listen on {address}: {source}")]
     Listen {

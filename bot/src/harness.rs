@@ -1,10 +1,12 @@
 //! A workspace's harness, over gRPC.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mooring_wire::harness as wire;
 use mooring_wire::harness::harness_client::HarnessClient;
+use mooring_wire::tls::{self, Credentials};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -62,6 +64,97 @@ impl HarnessError {
 
 type Answer<T> = Result<T, HarnessError>;
 
+/// Where a harness is.
+#[derive(Clone)]
+pub enum Address {
+    /// A Unix socket of this machine.
+    Unix(PathBuf),
+    /// `http://host:port`, on a network that is trusted.
+    Http(Box<Endpoint>),
+    /// `HOST:PORT`, by mutual TLS.
+    Tls {
+        /// Looked up at each connect.
+        address: String,
+        /// The name that its certificate must carry.
+        name: String,
+        /// The bot's certificate.
+        credentials: Arc<Credentials>,
+    },
+}
+
+impl Address {
+    /// `unix:/path/to/socket` or `http://host:port`; the error is for people.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            Ok(Address::Unix(path.into()))
+        } else if text.starts_with("http://") {
+            Endpoint::from_shared(text.to_owned())
+                .map(|endpoint| endpoint.connect_timeout(Duration::from_secs(5)))
+                .map(|endpoint| Address::Http(Box::new(endpoint)))
+                .map_err(|error| error.to_string())
+        } else {
+            Err(format!(
+                "`{text}` is neither unix:/path nor http://host:port"
+            ))
+        }
+    }
+
+    /// By mutual TLS, to a server whose certificate carries `name`; the error is for
+    /// people.
+    pub fn tls(
+        address: String,
+        name: String,
+        credentials: Arc<Credentials>,
+    ) -> Result<Address, String> {
+        // A name that is none is told here, where somebody reads it.
+        tls::connect_lazy(address.clone(), &name, credentials.clone())
+            .map_err(|error| error.to_string())?;
+        Ok(Address::Tls {
+            address,
+            name,
+            credentials,
+        })
+    }
+
+    fn channel(&self) -> Channel {
+        match self {
+            Address::Unix(path) => mooring_wire::uds::connect_lazy(path),
+            Address::Http(endpoint) => endpoint.connect_lazy(),
+            Address::Tls {
+                address,
+                name,
+                credentials,
+            } => tls::connect_lazy(address.clone(), name, credentials.clone())
+                .expect("the name was taken when the address was made"),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Http(endpoint) => endpoint.uri().fmt(f),
+            Address::Tls { address, name, .. } => write!(f, "{address} ({name})"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The same place; certificates are renewed behind it.
+impl PartialEq for Address {
+    fn eq(&self, other: &Address) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Address {}
+
 /// The client. Connects when it is used, and again after the harness was away.
 #[derive(Clone)]
 pub struct Harness {
@@ -82,24 +175,13 @@ macro_rules! call {
 }
 
 impl Harness {
-    /// `unix:/path/to/socket` or `http://host:port`.
-    pub fn at(address: &str) -> Result<Harness, String> {
-        let channel = if let Some(path) = address.strip_prefix("unix:") {
-            mooring_wire::uds::connect_lazy(Path::new(path))
-        } else if address.starts_with("http://") {
-            Endpoint::from_shared(address.to_owned())
-                .map_err(|error| error.to_string())?
-                .connect_timeout(Duration::from_secs(5))
-                .connect_lazy()
-        } else {
-            return Err(format!(
-                "`{address}` is neither unix:/path nor http://host:port"
-            ));
-        };
+    /// The harness at that address.
+    pub fn at(address: &Address) -> Harness {
+        let channel = address.channel();
         let client = HarnessClient::new(channel)
             .max_decoding_message_size(MESSAGE)
             .max_encoding_message_size(MESSAGE);
-        Ok(Harness { client })
+        Harness { client }
     }
 
     call!(submit, SubmitRequest -> SubmitResponse);

@@ -16,6 +16,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::BotError;
@@ -50,6 +51,8 @@ pub struct Health {
     caught_up: AtomicBool,
     identifies_left: AtomicU64,
     conditions: Mutex<BTreeMap<String, Condition>>,
+    /// Counts changes of conditions and of what is ready.
+    changes: watch::Sender<u64>,
     counters: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -66,6 +69,7 @@ impl Default for Health {
             caught_up: AtomicBool::new(false),
             identifies_left: AtomicU64::new(0),
             conditions: Mutex::default(),
+            changes: watch::Sender::new(0),
             counters: Mutex::default(),
         }
     }
@@ -91,17 +95,20 @@ impl Health {
     /// READY or RESUMED came.
     pub fn connected(&self) {
         self.gateway().connected = true;
+        self.changed();
         self.count("gateway_connections_total", 1);
     }
 
     /// The connection ended.
     pub fn disconnected(&self) {
         self.gateway().connected = false;
+        self.changed();
     }
 
     /// Whether what was said before is caught up with.
     pub fn caught_up(&self, done: bool) {
         self.caught_up.store(done, Ordering::Release);
+        self.changed();
     }
 
     /// Identifies left of the day.
@@ -126,9 +133,11 @@ impl Health {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let before = conditions.insert(workspace.to_owned(), condition.clone());
+        drop(conditions);
         if before.as_ref() == Some(&condition) {
             return;
         }
+        self.changed();
         let Condition {
             ready,
             reason,
@@ -139,6 +148,32 @@ impl Health {
         } else {
             tracing::error!(workspace, reason, message, "DiscordReady is false");
         }
+    }
+
+    /// The workspace is not served any more.
+    pub fn forget(&self, workspace: &str) {
+        self.conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(workspace);
+        self.changed();
+    }
+
+    /// The conditions of all workspaces.
+    pub fn conditions(&self) -> BTreeMap<String, Condition> {
+        self.conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Told when a condition, or whether the bot is ready, is another.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Whether events come and nothing from before is missing.
@@ -204,7 +239,7 @@ pub async fn serve(
     let taken = listener.local_addr().map_err(listen)?;
     let router = Router::new()
         .route(
-            "/livez",
+            "/healthz",
             get(|State((health, _)): State<Shared>| async move { status(health.is_live()) }),
         )
         .route(
@@ -217,15 +252,7 @@ pub async fn serve(
         )
         .route(
             "/conditions",
-            get(|State((health, _)): State<Shared>| async move {
-                Json(
-                    health
-                        .conditions
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .clone(),
-                )
-            }),
+            get(|State((health, _)): State<Shared>| async move { Json(health.conditions()) }),
         )
         .with_state((health, api));
     tokio::spawn(async move {

@@ -255,7 +255,7 @@ pub async fn submit(
     let mut marked = false;
     loop {
         match place.harness.submit(request.clone()).await {
-            Err(HarnessError::Away(why)) => {
+            Err(HarnessError::Away(why)) if !place.is_gone() => {
                 tracing::warn!(workspace = place.name, %message, why, "the message waits for its harness");
                 if !marked {
                     marked = bot
@@ -264,7 +264,10 @@ pub async fn submit(
                         .await
                         .is_ok();
                 }
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = place.gone() => {}
+                }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             answer => {
@@ -323,6 +326,9 @@ async fn admitted(
                 }
             }
         }
+        // The workspace is served by another place now, or by none: the message is
+        // found in the history.
+        Err(HarnessError::Away(_)) => {}
         Err(error) if error.is_forbidden() => {
             // Told once a day, so that a stranger cannot make the bot talk.
             if bot.tells_stranger(message.author.id) {

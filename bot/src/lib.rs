@@ -17,6 +17,7 @@
 //! | [`interact`] | slash commands and buttons |
 //! | [`check`] | start-up checks of intents and permissions |
 //! | [`health`] | probes, metrics, conditions |
+//! | [`folder`], [`cluster`] | where workspaces come from: files, or the API server |
 //!
 //! The connection is our own because serenity 0.12 (and so its `Client`) offers no
 //! way to keep these rules: it falls back to Discord's public gateway when the
@@ -30,9 +31,11 @@ pub mod attachment;
 pub mod bot;
 pub mod catchup;
 pub mod check;
+pub mod cluster;
 pub mod command;
 pub mod deliver;
 pub mod error;
+pub mod folder;
 pub mod gateway;
 pub mod harness;
 pub mod health;
@@ -50,5 +53,5 @@ pub mod threads;
 pub mod typing;
 pub mod workspace;
 
-pub use bot::run;
+pub use bot::{Front, Settings, run};
 pub use error::BotError;

@@ -107,9 +107,51 @@ pub struct DevArgs {
     /// Begin a new conversation even where the last one is not finished.
     #[arg(long)]
     pub new: bool,
+    /// Talk in Discord instead of in this terminal.
+    #[command(flatten)]
+    pub discord: DiscordArgs,
     /// How the harness is started.
     #[command(flatten)]
     pub start: StartArgs,
+}
+
+/// `mooring dev --discord`.
+#[derive(Clone, Args)]
+pub struct DiscordArgs {
+    /// Talk in the Discord channel of the Workspace instead of in this terminal; the
+    /// bot's token is taken from DISCORD_TOKEN.
+    #[arg(long, conflicts_with_all = ["resume", "new"])]
+    pub discord: bool,
+    /// The bot's token.
+    #[arg(
+        long = "discord-token",
+        env = "DISCORD_TOKEN",
+        hide = true,
+        hide_env_values = true
+    )]
+    pub token: Option<String>,
+    /// Base address of Discord's REST interface, in front of `/api/v10`.
+    #[arg(
+        long = "discord-rest",
+        env = "DISCORD_REST",
+        default_value = "https://discord.com",
+        hide = true
+    )]
+    pub rest: String,
+    /// Address of the gateway. When absent Discord is asked for it.
+    #[arg(long = "discord-gateway", env = "DISCORD_GATEWAY", hide = true)]
+    pub gateway: Option<String>,
+}
+
+/// The token stays out of logs.
+impl std::fmt::Debug for DiscordArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiscordArgs")
+            .field("discord", &self.discord)
+            .field("rest", &self.rest)
+            .field("gateway", &self.gateway)
+            .finish_non_exhaustive()
+    }
 }
 
 /// `mooring send`.

@@ -91,6 +91,9 @@ pub enum Error {
     /// The connection to the harness broke.
     #[error("the connection to the harness broke: {0}")]
     Broken(String),
+    /// The bot cannot go on.
+    #[error(transparent)]
+    Discord(#[from] mooring_bot::BotError),
     /// An argument is wrong.
     #[error("{0}")]
     Usage(String),

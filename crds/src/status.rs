@@ -19,6 +19,8 @@ pub mod condition {
     pub const HARNESS_READY: &str = "HarnessReady";
     /// The sandbox's pod answers.
     pub const SANDBOX_READY: &str = "SandboxReady";
+    /// The bot serves the workspace's channel; written by the bot.
+    pub const DISCORD_READY: &str = "DiscordReady";
 }
 
 /// What is known of a workspace.

@@ -7,7 +7,6 @@
 //! change, so that a renewal needs no restart.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -25,7 +24,7 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
     SignatureScheme,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 use tokio::sync::mpsc;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -518,12 +517,13 @@ pub fn incoming(
 }
 
 /// A channel to a server that must carry `name`; it connects at the first call,
-/// and again after the connection was lost.
+/// and again after the connection was lost. An address by name (`HOST:PORT`) is
+/// looked up at each of them.
 ///
 /// # Errors
 /// A name that is no DNS name.
 pub fn connect_lazy(
-    address: SocketAddr,
+    address: impl ToSocketAddrs + Clone + Send + 'static,
     name: &str,
     credentials: Arc<Credentials>,
 ) -> Result<Channel, WireError> {
@@ -540,6 +540,7 @@ pub fn connect_lazy(
     let connector = TlsConnector::from(Arc::new(config));
     let connect = tower::service_fn(move |_| {
         let (connector, name) = (connector.clone(), name.clone());
+        let address = address.clone();
         async move {
             let socket = TcpStream::connect(address).await?;
             socket.set_nodelay(true)?;

@@ -94,7 +94,7 @@ async fn f02_the_bot_is_not_ready_before_it_has_caught_up() {
         !get(&health, "/readyz").await.0,
         "connected, and not caught up"
     );
-    assert!(get(&health, "/livez").await.0);
+    assert!(get(&health, "/healthz").await.0);
     stage.bot.as_mut().unwrap().ready().await;
     assert!(
         stage

@@ -4,6 +4,7 @@
 
 mod cards;
 mod delivery;
+mod dev;
 mod double;
 mod gateway;
 mod intake;

@@ -6,7 +6,7 @@ use std::path::Path;
 use mooring_crds::Provider;
 use mooring_wire::harness::{ConfigureRequest, StatusResponse};
 
-use super::last_conversation;
+use super::{discord, last_conversation};
 use crate::args::DevArgs;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -26,6 +26,12 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     if interactive {
         agree_to_unisolated(&mut connection).await?;
         agree_to_changes(&mut connection).await?;
+    }
+    if args.discord.discord {
+        for line in notices(&connection.status, 0) {
+            super::say(line.text())?;
+        }
+        return discord::run(connection, args.discord).await;
     }
     let conversation = conversation(&connection, &args).await?;
     let name = connection.plan().project.name();

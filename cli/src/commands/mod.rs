@@ -4,6 +4,7 @@ mod approvals;
 mod completion;
 mod conversations;
 mod dev;
+mod discord;
 mod entries;
 mod fork;
 mod grants;
