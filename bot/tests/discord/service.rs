@@ -436,6 +436,14 @@ impl Harness for Service {
         Err(Status::unimplemented("the bot never asks for it"))
     }
 
+    async fn reset(&self, _: Request<wire::ResetRequest>) -> Answer<wire::ResetResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn fork(&self, _: Request<wire::ForkRequest>) -> Answer<wire::ForkResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
     async fn stop(&self, _: Request<wire::StopRequest>) -> Answer<wire::StopResponse> {
         Err(Status::unimplemented("the bot never asks for it"))
     }
