@@ -180,6 +180,18 @@ fn every_pod_passes_pod_security_restricted() {
 }
 
 #[test]
+fn registry_credentials_reach_both_pods() {
+    for component in COMPONENTS {
+        let name = format!("platform-{}", component.as_str());
+        let set = find(&built(&small()), Kind::StatefulSet, &name);
+        assert_eq!(
+            set["spec"]["template"]["spec"]["imagePullSecrets"],
+            json!([{"name": "registry"}])
+        );
+    }
+}
+
+#[test]
 fn the_sandbox_has_no_way_out_and_no_token() {
     let objects = built(&small());
     let policy = find(&objects, Kind::NetworkPolicy, "platform-sandbox");
