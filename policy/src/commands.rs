@@ -23,39 +23,11 @@ pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {
         facts,
         folders: Folders::new(cwd, text),
         inputs: false,
+        late: false,
+        moved: false,
         depth: 0,
     };
-    for trouble in script.unresolved {
-        reader.facts.unresolved.push(Unresolved {
-            start: trouble.start,
-            end: trouble.end,
-            why: trouble.why,
-        });
-    }
-    for Command { words } in &script.commands {
-        reader.command(words, Role::Plain);
-    }
-    for redirect in &script.redirects {
-        reader.redirect(redirect);
-    }
-    for assignment in &script.assignments {
-        // In front of a command a variable reaches its environment.
-        let alone = assignment
-            .end
-            .is_none_or(|end| reader.folders.ends_command(end));
-        let free = variables::is_inert(&assignment.name)
-            || (alone && variables::is_private(&assignment.name));
-        reader.assignment(&assignment.name, &assignment.value.text, free);
-    }
-    for Command { words } in &script.doubtful {
-        reader.doubtful(words);
-    }
-    if reader.inputs {
-        // A shell reads its script from standard input.
-        for input in &script.inputs {
-            reader.script_text(&input.text);
-        }
-    }
+    reader.script(script, text);
     if facts.commands.is_empty()
         && facts.paths.is_empty()
         && facts.assignments.is_empty()
@@ -74,10 +46,102 @@ struct Reader<'a> {
     folders: Folders<'a>,
     /// A shell reads its script from standard input.
     inputs: bool,
+    /// A trap was set: its commands run in whatever folder is the last.
+    late: bool,
+    /// The folder was changed.
+    moved: bool,
     depth: usize,
 }
 
 impl Reader<'_> {
+    fn script(&mut self, script: bash::Script, text: &str) {
+        for trouble in script.unresolved {
+            self.facts.unresolved.push(Unresolved {
+                start: trouble.start,
+                end: trouble.end,
+                why: trouble.why,
+            });
+        }
+        for Command { words } in &script.commands {
+            self.command(words, Role::Plain);
+        }
+        for redirect in &script.redirects {
+            self.redirect(redirect);
+        }
+        for assignment in &script.assignments {
+            // In front of a command a variable reaches its environment.
+            let alone = assignment
+                .end
+                .is_none_or(|end| self.folders.ends_command(end));
+            let name = assignment.name.as_str();
+            let free = variables::is_inert(name)
+                || (alone && variables::is_private(name))
+                || (name == "IFS" && assignment.end.is_some_and(|end| is_before_read(text, end)));
+            self.assignment(name, &assignment.value.text, free);
+        }
+        for Command { words } in &script.doubtful {
+            self.doubtful(words);
+        }
+        if self.inputs {
+            // A shell reads its script from standard input.
+            for input in &script.inputs {
+                self.script_text(&input.text);
+            }
+        }
+    }
+
+    /// A script in a word, which certainly runs: `bash -c '…'`, `trap '…' EXIT`.
+    /// It is read as the whole is; its doubts are doubts about the word.
+    fn inner(&mut self, word: &Word) {
+        let folders = Folders::again(&self.folders, &word.text);
+        let mut facts = Facts {
+            script: true,
+            ..Facts::default()
+        };
+        let script = bash::read_script(&word.text);
+        let mut reader = Reader {
+            facts: &mut facts,
+            folders,
+            inputs: false,
+            late: false,
+            moved: false,
+            depth: self.depth + 1,
+        };
+        reader.script(script, &word.text);
+        if let Some(place) = facts.unresolved.first() {
+            self.unresolved(word, place.why.clone());
+        }
+        self.facts.commands.append(&mut facts.commands);
+        self.facts.doubtful.append(&mut facts.doubtful);
+        self.facts.paths.append(&mut facts.paths);
+        self.facts.assignments.append(&mut facts.assignments);
+    }
+
+    /// `trap '…' EXIT`: the text runs later, in this shell.
+    fn trap(&mut self, words: &[Word]) {
+        if words.iter().any(|word| !word.is_static()) {
+            self.unresolved(&words[0], "what a trap runs is known only when it runs");
+            return;
+        }
+        let skip = words.get(1).is_some_and(|word| word.text == "--");
+        let operands = &words[1 + usize::from(skip)..];
+        // `-`, nothing, and one signal alone set no command.
+        let Some((action, [_, ..])) = operands.split_first() else {
+            return;
+        };
+        if action.text.starts_with('-') || action.text.is_empty() {
+            return;
+        }
+        self.inner(action);
+        self.late = true;
+        self.check_late(&words[0]);
+    }
+
+    fn check_late(&mut self, word: &Word) {
+        if self.late && self.moved {
+            self.unresolved(word, "the folder in which a trap runs is not known");
+        }
+    }
     fn unresolved(&mut self, word: &Word, why: impl Into<String>) {
         let (start, end) = (word.at, word.at + word.text.len().max(1));
         self.facts.unresolved.push(Unresolved {
@@ -156,6 +220,9 @@ impl Reader<'_> {
         let program = base_name(text);
         if let Some(why) = builtins::evaluates(words) {
             self.unresolved(first, why);
+        }
+        if text == "trap" {
+            self.trap(words);
         }
         if let Some(peeled) = wrappers::peel(program, words) {
             self.wrapper(words, &peeled, role);
@@ -278,6 +345,13 @@ impl Reader<'_> {
         match interpreters::code(program, words)? {
             Code::Nothing | Code::Module => None,
             Code::File(at) => Some(words[at].text.clone()),
+            Code::Inline {
+                shell: true,
+                text: Some(at),
+            } if interpreters::reads_plainly(program, words, at) => {
+                self.inner(&words[at]);
+                None
+            }
             Code::Inline { shell, text } => {
                 self.unresolved(&words[0], format!("{program} runs code that is not read"));
                 match text.and_then(|at| words.get(at)) {
@@ -294,6 +368,8 @@ impl Reader<'_> {
         if !matches!(program, "cd" | "pushd" | "popd") {
             return;
         }
+        self.moved = true;
+        self.check_late(&words[0]);
         let mut operands = words[1..].iter().filter(|word| !word.text.starts_with('-'));
         let target = operands.next();
         let back = program == "popd" || words.iter().any(|word| word.text == "-");
@@ -432,10 +508,18 @@ impl Reader<'_> {
     /// Whether a word may stay unknown.
     fn is_free(&self, program: &str, kind: Kind, words: &[Word], at: usize, text: bool) -> bool {
         match program {
+            // A process that the script itself has started.
+            "kill" | "wait" | "disown" => words[at].text == "$!",
             "echo" | ":" | "true" | "false" | "pwd" | "exit" | "return" | "sleep" | "date"
             | "basename" | "dirname" | "seq" | "expr" => true,
-            // The first operand may be `-v`.
-            "printf" => at > 1,
+            // The first operand may be `-v`, unless its beginning is known; and a
+            // format that is not known may set the variables that are named after it.
+            "printf" => {
+                at > 1
+                    || (words.len() == 2
+                        && !words[at].splits
+                        && !words[at].text.starts_with(['-', '$', '`', '~']))
+            }
             // Two operands may be an operator and a name that is evaluated.
             "test" | "[" => {
                 let operators = words[1..].iter().any(|word| {
@@ -503,6 +587,13 @@ impl Reader<'_> {
         };
         self.path(path_text(target), direction, Source::Redirect, target.glob);
     }
+}
+
+/// Whether `read` is the command that follows at byte `end`.
+fn is_before_read(text: &str, end: usize) -> bool {
+    text.get(end..)
+        .and_then(|rest| rest.trim_start_matches([' ', '\t']).strip_prefix("read"))
+        .is_some_and(|rest| rest.starts_with([' ', '\t']))
 }
 
 /// Devices and descriptors that are no files.

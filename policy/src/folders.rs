@@ -17,6 +17,14 @@ impl<'a> Folders<'a> {
         }
     }
 
+    /// As `folders` are now, for a script inside that one.
+    pub(crate) fn again(folders: &Folders<'_>, text: &'a str) -> Folders<'a> {
+        Folders {
+            now: folders.now.clone(),
+            text,
+        }
+    }
+
     /// `cd target`, whose word stands at byte `at`. False when the folders are no
     /// longer known.
     pub(crate) fn enter(&mut self, target: &str, at: usize) -> bool {

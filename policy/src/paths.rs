@@ -196,60 +196,104 @@ const MAX_STEPS: usize = 100_000;
 
 /// Whether some text matches both a shell glob and a pattern.
 fn meets(glob: &str, pattern: &Pattern) -> bool {
-    let glob: Vec<char> = simplify(glob);
+    let pieces = pieces(glob);
     let pattern: Vec<char> = pattern.source().to_lowercase().chars().collect();
-    if glob.len().saturating_mul(pattern.len()) > MAX_STEPS {
+    if pieces.len().saturating_mul(pattern.len()) > MAX_STEPS {
         return true;
     }
-    // Row by row: reachable[j] is whether glob[..i] and pattern[..j] can be equal.
-    let star = |c: char| c == '*';
-    let any = |c: char| c == '\u{1}';
-    let mut row = vec![false; pattern.len() + 1];
-    row[0] = true;
+    // reachable[j] is whether the glob so far and pattern[..j] can be equal.
+    let mut reachable = vec![false; pattern.len() + 1];
+    reachable[0] = true;
     for (j, c) in pattern.iter().enumerate() {
-        row[j + 1] = row[j] && star(*c);
+        reachable[j + 1] = reachable[j] && *c == '*';
     }
-    for g in &glob {
-        let mut next = vec![false; pattern.len() + 1];
-        next[0] = row[0] && star(*g);
-        for (j, p) in pattern.iter().enumerate() {
-            next[j + 1] = if star(*g) {
-                // The shell's `*` stays in one folder.
-                row[j + 1] || (next[j] && *p != '/')
-            } else if star(*p) {
-                row[j + 1] || next[j]
-            } else {
-                row[j] && (any(*g) || g == p)
-            };
-        }
-        row = next;
+    for piece in &pieces {
+        reachable = match piece {
+            Piece::Start => {
+                let first = step(Piece::Any { dot: false }, &reachable, &pattern);
+                let all = step(Piece::Rest, &first, &pattern);
+                let either = |(none, some): (&bool, &bool)| *none || *some;
+                reachable.iter().zip(&all).map(either).collect()
+            }
+            piece => step(*piece, &reachable, &pattern),
+        };
     }
-    row[pattern.len()]
+    reachable[pattern.len()]
+}
+
+/// A part of a shell glob. Its wildcards match no dot at the beginning of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    /// This character.
+    One(char),
+    /// A character of a name; a dot only where it is not the first.
+    Any { dot: bool },
+    /// `*` at the beginning of a name: nothing, or what begins without a dot.
+    Start,
+    /// `*` after the beginning of a name.
+    Rest,
+    /// `**` as a whole name: any folders that are not hidden.
+    Folders,
+}
+
+fn step(piece: Piece, row: &[bool], pattern: &[char]) -> Vec<bool> {
+    let repeats = matches!(piece, Piece::Rest | Piece::Folders);
+    let mut next = vec![false; pattern.len() + 1];
+    next[0] = row[0] && repeats;
+    for (j, p) in pattern.iter().enumerate() {
+        let takes = match piece {
+            Piece::One(c) => c == *p,
+            Piece::Any { dot } => *p != '/' && (dot || *p != '.'),
+            Piece::Start | Piece::Rest => *p != '/',
+            Piece::Folders => *p != '.' || j == 0 || pattern[j - 1] != '/',
+        };
+        next[j + 1] = match *p {
+            '*' => row[j + 1] || next[j],
+            _ if repeats => row[j + 1] || (next[j] && takes),
+            _ => row[j] && takes,
+        };
+    }
+    next
 }
 
 /// `?` and `[…]` become one character that may be any.
-fn simplify(glob: &str) -> Vec<char> {
-    let mut simple = Vec::new();
-    let mut characters = glob.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '?' => simple.push('\u{1}'),
-            '[' => {
-                let rest: String = characters.clone().collect();
-                match rest.char_indices().skip(1).find(|(_, c)| *c == ']') {
-                    Some((at, _)) => {
-                        for _ in 0..=rest[..at].chars().count() {
-                            characters.next();
-                        }
-                        simple.push('\u{1}');
-                    }
-                    None => simple.push('['),
+fn pieces(glob: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = glob;
+    let mut begins = true;
+    while let Some(character) = rest.chars().next() {
+        let mut length = character.len_utf8();
+        let piece = match character {
+            '?' => Piece::Any { dot: !begins },
+            '[' => match rest[1..].char_indices().skip(1).find(|(_, c)| *c == ']') {
+                Some((at, _)) => {
+                    length = at + 2;
+                    Piece::Any { dot: !begins }
+                }
+                None => Piece::One('['),
+            },
+            '*' => {
+                let stars = rest.len() - rest.trim_start_matches('*').len();
+                let whole = rest[stars..].is_empty() || rest[stars..].starts_with('/');
+                length = stars;
+                match begins {
+                    true if stars > 1 && whole => Piece::Folders,
+                    true => Piece::Start,
+                    false => Piece::Rest,
                 }
             }
-            _ => simple.push(character),
+            _ => Piece::One(character),
+        };
+        pieces.push(piece);
+        begins = character == '/';
+        rest = &rest[length..];
+        // `**/x` is also `x`.
+        if piece == Piece::Folders && rest.starts_with('/') {
+            rest = &rest[1..];
+            begins = true;
         }
     }
-    simple
+    pieces
 }
 
 /// The spellings of one place.
@@ -322,6 +366,18 @@ mod tests {
     fn a_glob_meets_the_patterns_that_some_file_would_match() {
         for (glob, pattern, expected) in [
             (".e*", "*.env", true),
+            ("*", ".env", false),
+            ("?env", ".env", false),
+            ("[.]env", ".env", false),
+            ("a?env", "a.env", true),
+            ("*", "*/.ssh/*", false),
+            ("/w/*/id", "*/.ssh/*", false),
+            ("/w/.s*/id", "*/.ssh/*", true),
+            ("**/*.rs", "*/.ssh/*", false),
+            ("**/id", "a/b/*", true),
+            ("a/**", "a/b/c.env", true),
+            ("**/x", "x", true),
+            ("a**/x", "a/b/x", false),
             ("*", "*.env", true),
             ("*.rs", "~/.ssh/*", false),
             ("*/b/x", "a/b/*", true),

@@ -28,6 +28,13 @@ pub fn default_workspace(name: &str, keys: impl Fn(&str) -> bool) -> Workspace {
                 rule("rm -r *", Verdict::Ask),
                 rule("npm publish*", Verdict::Ask),
                 rule("cargo publish*", Verdict::Ask),
+                // Options that write or run are covered only by rules that name them.
+                // What `find` runs is decided on its own.
+                rule("sed -i*", Verdict::Allow),
+                rule("sed * -i*", Verdict::Allow),
+                rule("find * -exec *", Verdict::Allow),
+                rule("find * -delete*", Verdict::Allow),
+                rule("dd *of=*", Verdict::Allow),
             ]
             .into(),
             path: [
@@ -107,6 +114,43 @@ mod tests {
             (&"a".repeat(60), &"a".repeat(40)),
         ] {
             assert_eq!(object_name(given), expected);
+        }
+    }
+
+    /// Scripts as agents write them, divided by lines with `%` alone.
+    fn scripts(text: &'static str) -> impl Iterator<Item = &'static str> {
+        text.trim_end().split("\n%\n")
+    }
+
+    fn verdict(script: &str) -> Verdict {
+        let workspace = default_workspace("x", |_| false);
+        let call = mooring_policy::Call {
+            tool: "bash",
+            action: mooring_policy::Action::Bash {
+                text: script,
+                cwd: "",
+            },
+        };
+        let rules = mooring_policy::Rules::new(&workspace.spec.policy);
+        let facts = mooring_policy::read(&call);
+        mooring_policy::decide(&rules, &facts, &mooring_policy::NoEnvironment::default()).verdict
+    }
+
+    #[test]
+    fn ordinary_work_runs_without_a_question() {
+        let allowed: Vec<&str> = scripts(include_str!("scripts/allowed.txt")).collect();
+        assert!(allowed.len() >= 240, "{}", allowed.len());
+        for script in allowed {
+            assert_eq!(verdict(script), Verdict::Allow, "{script}");
+        }
+    }
+
+    /// What the policy's contract asks about by itself: code that is not bash, words
+    /// that come from elsewhere, variables that change what a command does.
+    #[test]
+    fn what_is_asked_about_is_known() {
+        for script in scripts(include_str!("scripts/asked.txt")) {
+            assert_eq!(verdict(script), Verdict::Ask, "{script}");
         }
     }
 

@@ -1,6 +1,9 @@
 //! Decodes one word: quote removal, and the places whose value is not known.
 
+use std::rc::Rc;
+
 use super::Word;
+use super::known::Known;
 use super::outline::Trouble;
 use super::parameter;
 
@@ -20,9 +23,20 @@ pub(crate) struct Nested {
 pub(crate) struct Findings {
     pub nested: Vec<Nested>,
     pub troubles: Vec<Trouble>,
+    /// What the script's own variables can hold.
+    pub known: Rc<Known>,
+    /// Values of loops' variables, for the words that are decoded now.
+    pub bound: Vec<(String, String)>,
 }
 
 impl Findings {
+    pub(crate) fn of(known: &Rc<Known>) -> Findings {
+        Findings {
+            known: known.clone(),
+            ..Findings::default()
+        }
+    }
+
     pub(crate) fn trouble(&mut self, start: usize, end: usize, why: &str) {
         self.troubles.push(Trouble::new(start, end, why));
     }
@@ -373,9 +387,20 @@ impl Decoder<'_, '_> {
                 _ => {}
             }
         }
+        let bound = self.findings.bound.iter().find(|(bound, _)| bound == name);
+        if let Some((_, value)) = bound {
+            let glob = value.contains(['*', '?']);
+            // Without quotes a file's name may become several words.
+            if !(glob && mode == Mode::Word) {
+                self.word.text.push_str(value);
+                self.word.glob |= glob;
+                return;
+            }
+        }
         self.word.text.push('$');
         self.word.text.push_str(name);
-        self.unknown(mode);
+        self.word.dynamic = true;
+        self.word.splits |= mode == Mode::Word && !self.findings.known.is_counter(name);
     }
 
     /// The value is not known; outside double quotes it may be several words.
@@ -399,7 +424,8 @@ impl Decoder<'_, '_> {
         let expression = inner
             .strip_prefix('(')
             .and_then(|inner| inner.strip_suffix(')'));
-        if !closed || !expression.is_some_and(is_constant) {
+        let plain = |text: &str| is_constant(text) || self.findings.known.is_plain_arithmetic(text);
+        if !closed || !expression.is_some_and(plain) {
             self.trouble(start, "arithmetic evaluates the text of variables");
             parameter::nested_in(&inner, at, self.findings);
             self.findings.nested.push(Nested {

@@ -6,6 +6,7 @@
 mod braces;
 mod decode;
 mod guard;
+mod known;
 mod outline;
 mod parameter;
 mod rable_reader;
@@ -13,7 +14,7 @@ mod rough;
 mod script;
 mod tree_reader;
 
-pub(crate) use script::{Command, Redirect, read_script};
+pub(crate) use script::{Command, Redirect, Script, read_script};
 
 /// The two parsers alone, for the benchmark.
 #[doc(hidden)]

@@ -125,7 +125,7 @@ impl Walk {
                 redirects,
             } => {
                 for part in [init, cond, incr] {
-                    self.outline().arithmetic.push(part.clone());
+                    self.outline().arithmetic.push(part.trim().to_owned());
                 }
                 self.node(body);
                 self.redirects(redirects);

@@ -1,7 +1,10 @@
 //! A script as facts: both readings compared, words decoded, what is nested read too.
 
+use std::rc::Rc;
+
 use super::braces::{self, Braces};
 use super::decode::{Findings, Mode, Nested, decode, is_constant};
+use super::known::Known;
 use super::outline::{Outline, RawWord, Reading, Trouble};
 use super::parameter::nested_in;
 use super::{Word, guard, rable_reader, rough, tree_reader};
@@ -54,6 +57,7 @@ pub(crate) fn read_script(text: &str) -> Script {
     let mut reader = Reader {
         script: Script::default(),
         scripts: 0,
+        known: Rc::new(Known::of(text)),
     };
     reader.read(text, 0, 0, Certainty::Certain);
     reader.script
@@ -69,6 +73,7 @@ enum Certainty {
 struct Reader {
     script: Script,
     scripts: usize,
+    known: Rc<Known>,
 }
 
 impl Reader {
@@ -145,22 +150,23 @@ impl Reader {
     }
 
     fn outline(&mut self, outline: &Outline<'_>, base: usize, depth: usize, certainty: Certainty) {
-        let mut findings = Findings::default();
-        for words in &outline.commands {
-            let words = command_words(words, base, &mut findings);
-            if words.is_empty() {
-                continue;
-            }
-            let command = Command { words };
-            let list = match certainty {
-                Certainty::Certain => &mut self.script.commands,
-                Certainty::Doubtful => &mut self.script.doubtful,
-            };
-            // Both readings of a text on which they disagree mostly say the same.
-            if list.len() > 64 || !list.contains(&command) {
-                list.push(command);
+        let mut findings = Findings::of(&self.known);
+        for raw in &outline.commands {
+            let texts = raw.iter().map(|word| word.text.as_ref());
+            for (index, bound) in self.known.combinations(texts).into_iter().enumerate() {
+                findings.bound = bound;
+                // What is nested is the same for each value, and is read once.
+                let words = if index == 0 {
+                    command_words(raw, base, &mut findings)
+                } else {
+                    let mut again = Findings::of(&self.known);
+                    again.bound = std::mem::take(&mut findings.bound);
+                    command_words(raw, base, &mut again)
+                };
+                self.command(words, certainty);
             }
         }
+        findings.bound.clear();
         for raw in &outline.assignments {
             let assignment = assignment(raw, base, &mut findings);
             self.script.assignments.push(assignment);
@@ -209,7 +215,9 @@ impl Reader {
                 end: None,
             });
         }
-        let Findings { nested, troubles } = findings;
+        let Findings {
+            nested, troubles, ..
+        } = findings;
         self.script.unresolved.extend(troubles);
         for Nested { text, at, doubtful } in nested {
             let certainty = if doubtful {
@@ -221,10 +229,25 @@ impl Reader {
         }
     }
 
+    fn command(&mut self, words: Vec<Word>, certainty: Certainty) {
+        if words.is_empty() {
+            return;
+        }
+        let command = Command { words };
+        let list = match certainty {
+            Certainty::Certain => &mut self.script.commands,
+            Certainty::Doubtful => &mut self.script.doubtful,
+        };
+        // Both readings of a text on which they disagree mostly say the same.
+        if list.len() > 64 || !list.contains(&command) {
+            list.push(command);
+        }
+    }
+
     /// Arithmetic outside words, and tests that evaluate.
     fn evaluations(&mut self, outline: &Outline<'_>, base: usize, findings: &mut Findings) {
         for expression in &outline.arithmetic {
-            if !is_constant(expression) {
+            if !(is_constant(expression) || self.known.is_plain_arithmetic(expression)) {
                 let why = "arithmetic evaluates the text of variables";
                 findings.trouble(base, base + expression.len(), why);
                 nested_in(expression, base, findings);
@@ -268,7 +291,17 @@ fn command_words(raw: &[RawWord<'_>], base: usize, findings: &mut Findings) -> V
     for word in raw {
         let at = base + word.at;
         match braces::expand(&word.text) {
-            Braces::None => words.push(decode(&word.text, at, Mode::Word, findings)),
+            Braces::None => {
+                let decoded = decode(&word.text, at, Mode::Word, findings);
+                // An empty variable without quotes is no word.
+                let vanishes = decoded.text.is_empty()
+                    && !decoded.dynamic
+                    && word.text.starts_with('$')
+                    && !word.text.contains(['"', '\'']);
+                if !vanishes {
+                    words.push(decoded);
+                }
+            }
             Braces::Words(expanded) => {
                 for text in expanded {
                     let mut decoded = decode(&text, at, Mode::Word, findings);
@@ -344,7 +377,11 @@ mod tests {
                 "if test -f x; then a; elif b; then c; else d; fi",
                 vec!["test -f x", "a", "b", "c", "d"],
             ),
-            ("for f in a b; do echo \"$f\"; done", vec!["echo $f"]),
+            (
+                "for f in a b; do echo \"$f\" $f; done",
+                // Where the loop was not come to, it is empty.
+                vec!["echo a a", "echo b b", "echo "],
+            ),
             ("case x in (x) a;; y|z) b;; esac", vec!["a", "b"]),
             (
                 "while read -r x; do echo \"$x\"; done < f",
@@ -395,7 +432,7 @@ mod tests {
             "echo $((x))",
             "echo ${a[x]}",
             "f() { ls; }",
-            "(( x = 1 ))",
+            "(( X = 1 ))",
             "[[ x -eq 1 ]]",
             "echo ${ ls; }",
             "ls {a,$(x)}",

@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
             }
             "test_command" => self.test_command(node),
             "for_statement" => self.for_statement(node),
-            "c_style_for_statement" => self.trouble(node, "a for loop over arithmetic"),
+            "c_style_for_statement" => self.arithmetic_for(node),
             "case_statement" => self.case_statement(node),
             "function_definition" => {
                 if let Some(name) = node.child_by_field_name("name") {
@@ -340,6 +340,32 @@ impl<'a> Walk<'a> {
             }
         }
         self.extend_last(node, body, extra);
+    }
+
+    /// `for ((a; b; c))`: the three parts are arithmetic, the body is commands.
+    fn arithmetic_for(&mut self, node: Node<'_>) {
+        let mut cursor = node.walk();
+        let (mut open, mut close, mut body) = (None, None, None);
+        for child in node.children(&mut cursor) {
+            match child.kind() {
+                "((" => open = Some(child.end_byte()),
+                "))" => close = Some(child.start_byte()),
+                "do_group" | "compound_statement" => body = Some(child),
+                _ => {}
+            }
+        }
+        let parts = open
+            .zip(close)
+            .and_then(|(open, close)| self.text.get(open..close));
+        let (Some(parts), Some(body)) = (parts, body) else {
+            self.trouble(node, "a for loop over arithmetic");
+            return;
+        };
+        for part in parts.split(';') {
+            let part = part.trim().to_owned();
+            self.outline().arithmetic.push(part);
+        }
+        self.node(body);
     }
 
     fn for_statement(&mut self, node: Node<'_>) {

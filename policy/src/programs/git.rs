@@ -1,5 +1,6 @@
 //! Git's options stand before and after its sub-command.
 
+use super::options::Uses;
 use crate::bash::Word;
 
 /// What stands between `git` and its sub-command.
@@ -76,6 +77,40 @@ pub(crate) fn table_key(sub: &str) -> Option<String> {
     sub.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         .then(|| format!("git {sub}"))
+}
+
+/// Whether `git config …` only tells what is set.
+pub(crate) fn only_asks(sub: Option<&str>, words: &[Word], uses: &Uses) -> bool {
+    const ASKS: &[&str] = &["--get", "--get-all", "--get-regexp", "--list", "-l"];
+    const ALSO: &[&str] = &[
+        "--global",
+        "--local",
+        "--system",
+        "--worktree",
+        "--show-origin",
+        "--show-scope",
+        "--name-only",
+        "-z",
+        "--null",
+        "--includes",
+        "--bool",
+        "--int",
+        "--path",
+    ];
+    if sub != Some("config") || words.iter().any(|word| !word.is_static()) {
+        return false;
+    }
+    let mut asks = false;
+    for at in &uses.unlisted {
+        let option = words[*at].text.as_str();
+        asks |= ASKS.contains(&option);
+        if !ASKS.contains(&option) && !ALSO.contains(&option) {
+            return false;
+        }
+    }
+    let first = uses.operands.first().map(|at| words[*at].text.as_str());
+    asks || matches!(first, Some("get" | "list"))
+        || (uses.operands.len() == 1 && first.is_some_and(|name| name.contains('.')))
 }
 
 #[cfg(test)]

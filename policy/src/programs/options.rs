@@ -290,6 +290,7 @@ impl Scan<'_> {
             };
             let operands = self.uses.operands.clone();
             match rule.split_once('=') {
+                None if rule == "always" && git::only_asks(sub, self.words, &self.uses) => {}
                 None if rule == "always" => {
                     self.push(row, 0, sub.map(str::to_owned), 0..0, true);
                 }

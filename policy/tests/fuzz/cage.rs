@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 pub const HOME: &str = "/home/agent";
 
 /// Real programs that scripts may use beside the canaries.
-const TOOLS: [&str; 16] = [
+const TOOLS: [&str; 18] = [
     "env", "timeout", "nice", "nohup", "setsid", "stdbuf", "xargs", "cat", "echo", "printf",
-    "true", "false", "sort", "find", "sed", "head",
+    "true", "false", "sort", "find", "sed", "head", "bash", "sh",
 ];
 
 /// Canary commands.
