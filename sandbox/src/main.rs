@@ -42,6 +42,9 @@ struct Common {
     /// Output that is kept of one command, in bytes.
     #[arg(long)]
     output_bytes: Option<u64>,
+    /// Output that is kept of all commands together, in bytes.
+    #[arg(long)]
+    output_total_bytes: Option<u64>,
 }
 
 #[derive(Args)]
@@ -100,6 +103,9 @@ impl Common {
         let default = Limits::default();
         Limits {
             output_bytes: self.output_bytes.unwrap_or(default.output_bytes),
+            output_total_bytes: self
+                .output_total_bytes
+                .unwrap_or(default.output_total_bytes),
             ..default
         }
     }

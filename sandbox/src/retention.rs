@@ -21,7 +21,8 @@ pub fn trim(folder: &OwnedFd, kept: &HashSet<String>, limit: u64) -> io::Result<
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
         total += bytes;
         if !kept.contains(name) {
-            files.push((stat.st_mtime, PathBuf::from(name), bytes));
+            let written = (stat.st_mtime, stat.st_mtime_nsec);
+            files.push((written, PathBuf::from(name), bytes));
         }
     }
     files.sort();

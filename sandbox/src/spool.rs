@@ -171,6 +171,12 @@ impl Spool {
         self.stored + self.lost
     }
 
+    /// How many bytes between the kept halves are not kept; `None` where all are.
+    pub fn gap(&self) -> Option<u64> {
+        let start = tail_start(self.stored, self.half);
+        (start > self.half).then_some(start - self.half)
+    }
+
     /// How many bytes at the end could not be stored, and why.
     pub fn failure(&self) -> Option<(u64, &io::Error)> {
         self.failed.as_ref().map(|error| (self.lost, error))

@@ -421,6 +421,12 @@ impl<'a> Supervisor<'a> {
                 "the gap in the output file could not be closed: {error}"
             ));
         }
+        // The same figure stands in the file.
+        if let Some(missing) = self.spool.gap() {
+            notes.push(format!(
+                "{missing} bytes in the middle of the output were not kept"
+            ));
+        }
         if let Some((lost, error)) = self.spool.failure().filter(|(lost, _)| *lost > 0) {
             let why = match error.kind() {
                 io::ErrorKind::StorageFull => "no space left on the disk".to_owned(),

@@ -81,6 +81,7 @@ pub fn change(
             .map(|(bytes, _)| digest(bytes))
             .unwrap_or_default();
         if let Some((from, to)) = &interrupted {
+            forget_temporary(paths, path, id);
             if let (true, Some((bytes, _))) = (hash_before == *to && !to.is_empty(), &before) {
                 return Ok(FileEnd::Written {
                     created: from.is_empty(),
@@ -121,7 +122,7 @@ pub fn change(
         let hash_after = digest(&new);
         executions.file_intent(id, &hash_before, &hash_after)?;
         let mode = before.as_ref().map(|(_, mode)| *mode);
-        match replace(paths, path, &new, mode) {
+        match replace(paths, path, &new, mode, &temporary_name(id)) {
             Ok(()) => {}
             Err(error @ (FileError::Refused(..) | FileError::NotFound(_))) => {
                 return Ok(FileEnd::Refused(error.to_string()));
@@ -138,8 +139,22 @@ pub fn change(
     })
 }
 
+/// The same at each attempt, so that what a crash has left is found.
+fn temporary_name(id: &str) -> String {
+    format!(".mooring-{}.tmp", &digest(id.as_bytes())[..16])
+}
+
 fn digest(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
+}
+
+/// Removes what an attempt that a crash cut off has left beside the file.
+fn forget_temporary(paths: &Paths, path: &CanonicalPath, id: &str) {
+    if let Some((folder, _)) = path.split()
+        && let Ok(folder) = paths.open(&folder, OFlags::RDONLY | OFlags::DIRECTORY)
+    {
+        let _ = rustix::fs::unlinkat(&folder, temporary_name(id), AtFlags::empty());
+    }
 }
 
 /// Content and mode, `None` where there is no file yet.
@@ -167,6 +182,7 @@ fn replace(
     path: &CanonicalPath,
     bytes: &[u8],
     mode: Option<u32>,
+    temporary: &str,
 ) -> Result<(), FileError> {
     let Some((folder, name)) = path.split() else {
         return Err(FileError::Refused(
@@ -181,9 +197,10 @@ fn replace(
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         rustix::fs::openat(&folder, &name, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
     }
-    let temporary = format!(".mooring-{}.tmp", hex::encode(rand::random::<[u8; 8]>()));
+    // One that a crash left is of this same change.
+    let _ = rustix::fs::unlinkat(&folder, temporary, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let created = rustix::fs::openat(&folder, &temporary, flags, Mode::from_raw_mode(0o666))
+    let created = rustix::fs::openat(&folder, temporary, flags, Mode::from_raw_mode(0o666))
         .map_err(|e| failed(e.into()))?;
     let written = (|| {
         let mut file = std::fs::File::from(created);
@@ -192,11 +209,11 @@ fn replace(
             rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         }
         file.sync_data()?;
-        rustix::fs::renameat(&folder, &temporary, &folder, &name)?;
+        rustix::fs::renameat(&folder, temporary, &folder, &name)?;
         Ok(())
     })();
     written.map_err(|error| {
-        let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&folder, temporary, AtFlags::empty());
         failed(error)
     })
 }

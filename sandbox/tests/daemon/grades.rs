@@ -119,6 +119,41 @@ async fn without_namespaces_a_killed_daemon_ends_its_commands_too() {
 }
 
 #[tokio::test]
+async fn without_both_it_serves_only_where_that_was_agreed_to() {
+    let mut refused = without_namespaces(As::Caller, &[]);
+    refused.without_landlock = true;
+    let text = refused.fails_to_start();
+    for part in [
+        "namespaces: ",
+        "Landlock: not in this kernel",
+        "--allow-unisolated",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let mut sandbox = without_namespaces(As::Caller, &["--allow-unisolated"]);
+    sandbox.without_landlock = true;
+    sandbox.launch();
+    let status = sandbox.status().await;
+    assert_eq!(status.grade, "not-isolated");
+    for part in ["namespaces: ", "Landlock: "] {
+        let named = status.missing.iter().any(|text| text.contains(part));
+        assert!(named, "{part}: {:?}", status.missing);
+    }
+    // Nothing holds commands, but they are the daemon's all the same.
+    assert_eq!(sandbox.run("echo x > file; cat file").await.ok(), "x\n");
+    let id = unique("running");
+    let command = "echo up > up; trap '' TERM; while :; do sleep 0.05; done";
+    let mut client = sandbox.client().await;
+    client.exec(request(&id, command)).await.unwrap();
+    sandbox.appears("up").await;
+    let kill = mooring_wire::sandbox::signal_request::Signal::Kill(true);
+    assert!(sandbox.signal(&id, kill).await);
+    let end = sandbox.attach(&id, 0).await.end().0;
+    assert_eq!(end, mooring_wire::sandbox::outcome::End::Killed);
+    assert!(!sandbox.run("env").await.ok().contains("SECRET-TOKEN"));
+}
+
+#[tokio::test]
 async fn bad_places_are_named() {
     type Row = (&'static str, fn(&mut Sandbox), &'static str);
     let table: [Row; 3] = [

@@ -208,3 +208,39 @@ async fn output_that_a_full_disk_has_no_room_for_is_told_as_lost() {
     assert!(ran.bytes > 1 << 20, "{} bytes", ran.bytes);
     assert_eq!(none.bytes, 0);
 }
+
+#[tokio::test]
+async fn the_oldest_released_output_goes_when_all_together_is_too_much() {
+    let limit = (4 << 20).to_string();
+    let sandbox = Sandbox::start(As::Caller, &["--output-total-bytes", &limit]).await;
+    let mut client = sandbox.client().await;
+    let mut files = Vec::new();
+    for number in 0..6 {
+        let id = unique("megabyte");
+        let command = format!("head -c 1000000 /dev/zero | tr '\\0' {number}");
+        let ran = sandbox.run_as(&id, request(&id, &command)).await;
+        let path = ran.outcome.unwrap().output_path;
+        let name = std::path::Path::new(&path).file_name().unwrap().to_owned();
+        files.push((id, sandbox.state.join("output").join(name)));
+    }
+    // Unreleased output stays, however much it is.
+    assert!(files.iter().all(|(_, file)| file.exists()));
+    // The third is released first; the order of writing decides among those that are.
+    for number in [2, 0, 1, 3, 4] {
+        let execution_ids = vec![files[number].0.clone()];
+        client
+            .release(mooring_wire::sandbox::ReleaseRequest { execution_ids })
+            .await
+            .unwrap();
+    }
+    let stay = || -> Vec<bool> { files.iter().map(|(_, file)| file.exists()).collect() };
+    crate::support::eventually("the oldest released ones are gone", || {
+        (stay() == [false, false, false, true, true, true]
+            || stay() == [false, true, false, true, true, true])
+        .then_some(())
+    })
+    .await;
+    // One that was not released is there to the last byte.
+    let text = sandbox.attach(&files[5].0, 0).await;
+    assert_eq!((text.bytes, text.gaps.len()), (1_000_000, 0));
+}

@@ -1,10 +1,12 @@
 //! Whoever dies: what is known afterwards, and what never runs twice.
 
+use mooring_wire::sandbox::edit_request::Replacement;
 use mooring_wire::sandbox::exec_response::Start;
+use mooring_wire::sandbox::file_outcome::Outcome;
 use mooring_wire::sandbox::status_response::known::State;
-use mooring_wire::sandbox::{ReleaseRequest, StopRequest};
+use mooring_wire::sandbox::{EditRequest, ReleaseRequest, StopRequest, WriteRequest};
 
-use crate::support::{As, PATIENCE, Sandbox, eventually, request, unique, users};
+use crate::support::{As, PATIENCE, Sandbox, eventually, execution, request, unique, users};
 
 #[tokio::test]
 async fn a_killed_daemon_takes_its_commands_along_and_knows_them_as_gone() {
@@ -174,4 +176,120 @@ async fn a_second_daemon_on_the_same_state_waits_for_its_predecessor_only_so_lon
         "{error}"
     );
     sandbox.run("true").await.ok();
+}
+
+/// Large enough that a kill meets the daemon while it writes.
+const LARGE: usize = 24 << 20;
+
+/// Names in the project that a change of a file makes for a moment.
+fn temporary(sandbox: &Sandbox) -> bool {
+    std::fs::read_dir(&sandbox.project)
+        .unwrap()
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().ends_with(".tmp"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Moment {
+    /// The new content is being written beside the file.
+    Writing,
+    /// The file has its new content; the outcome may not be recorded yet.
+    Replaced,
+}
+
+#[tokio::test]
+async fn a_write_that_a_crash_cut_off_is_done_once() {
+    for moment in [Moment::Writing, Moment::Replaced] {
+        let mut sandbox = Sandbox::start(As::Caller, &[]).await;
+        let file = sandbox.project.join("file");
+        std::fs::write(&file, "old").unwrap();
+        let id = unique("write");
+        let write = WriteRequest {
+            execution: execution(&id, "h"),
+            path: file.display().to_string(),
+            content: vec![b'x'; LARGE].into(),
+        };
+        let mut client = sandbox.client().await.max_encoding_message_size(64 << 20);
+        let cut = write.clone();
+        let sent = tokio::spawn(async move { client.write(cut).await });
+        eventually("the change has begun", || {
+            let replaced = file.metadata().unwrap().len() == LARGE as u64;
+            (replaced || (moment == Moment::Writing && temporary(&sandbox))).then_some(())
+        })
+        .await;
+        sandbox.kill();
+        let _ = sent.await;
+        sandbox.launch();
+        let mut client = sandbox.client().await.max_encoding_message_size(64 << 20);
+        let answer = client.write(write).await.unwrap().into_inner();
+        assert!(
+            matches!(answer.outcome, Some(Outcome::Written(_))),
+            "{moment:?}: {answer:?}"
+        );
+        assert_eq!(file.metadata().unwrap().len(), LARGE as u64);
+        assert!(!temporary(&sandbox), "{moment:?} leaves a file behind");
+    }
+}
+
+#[tokio::test]
+async fn an_edit_that_a_crash_cut_off_is_done_once_and_never_over_other_changes() {
+    for (moment, other_change) in [
+        (Moment::Writing, false),
+        (Moment::Replaced, false),
+        (Moment::Writing, true),
+    ] {
+        let mut sandbox = Sandbox::start(As::Caller, &[]).await;
+        let file = sandbox.project.join("file");
+        let mut old = b"a begin\n".to_vec();
+        old.resize(LARGE, b'.');
+        std::fs::write(&file, &old).unwrap();
+        let id = unique("edit");
+        let edit = EditRequest {
+            execution: execution(&id, "h"),
+            path: file.display().to_string(),
+            replacements: vec![Replacement {
+                old: "a begin".into(),
+                new: "a begin and a begin".into(),
+                all: false,
+            }],
+        };
+        let mut client = sandbox.client().await;
+        let cut = edit.clone();
+        let sent = tokio::spawn(async move { client.edit(cut).await });
+        let mut replaced = false;
+        eventually("the change has begun", || {
+            replaced = file.metadata().unwrap().len() != LARGE as u64;
+            (replaced || (moment == Moment::Writing && temporary(&sandbox))).then_some(())
+        })
+        .await;
+        sandbox.kill();
+        let _ = sent.await;
+        if other_change {
+            std::fs::write(&file, "a begin by somebody else").unwrap();
+        }
+        sandbox.launch();
+        let answer = sandbox
+            .client()
+            .await
+            .edit(edit)
+            .await
+            .unwrap()
+            .into_inner();
+        let text = std::fs::read(&file).unwrap();
+        if other_change {
+            let Some(Outcome::Refused(why)) = &answer.outcome else {
+                panic!("{answer:?}")
+            };
+            assert!(why.contains("changed by something else"), "{why}");
+            assert_eq!(text, b"a begin by somebody else");
+        } else {
+            assert!(
+                matches!(answer.outcome, Some(Outcome::Written(_))),
+                "{moment:?}: {answer:?}"
+            );
+            assert!(text.starts_with(b"a begin and a begin\n."), "{moment:?}");
+            assert_eq!(text.len(), LARGE + 12);
+        }
+        assert!(!temporary(&sandbox), "{moment:?} leaves a file behind");
+    }
 }

@@ -42,6 +42,8 @@ pub struct Sandbox {
     pub arguments: Vec<String>,
     /// A program that runs the daemon, with its arguments.
     pub wrapper: Vec<String>,
+    /// Whether the daemon finds a kernel without Landlock.
+    pub without_landlock: bool,
     child: Option<Child>,
 }
 
@@ -99,6 +101,7 @@ impl Sandbox {
             user,
             arguments: Vec::new(),
             wrapper: Vec::new(),
+            without_landlock: false,
             child: None,
         };
         for folder in [
@@ -131,7 +134,22 @@ impl Sandbox {
     }
 
     pub fn launch(&mut self) {
-        self.child = Some(self.command().spawn().unwrap());
+        let mut command = self.command();
+        self.child = Some(self.spawn(&mut command));
+    }
+
+    /// A filter is the thread's that sets it, and of all that it starts.
+    fn spawn(&self, command: &mut Command) -> Child {
+        if !self.without_landlock {
+            return command.spawn().unwrap();
+        }
+        std::thread::scope(|scope| {
+            let spawned = scope.spawn(|| {
+                seccompiler::apply_filter(&no_landlock()).unwrap();
+                command.spawn().unwrap()
+            });
+            spawned.join().unwrap()
+        })
     }
 
     fn command(&self) -> Command {
@@ -240,7 +258,9 @@ impl Sandbox {
 
     /// Starts a daemon that does not serve, and returns what it says.
     pub fn fails_to_start(&mut self) -> String {
-        let output = self.command().stderr(Stdio::piped()).output().unwrap();
+        let mut command = self.command();
+        let child = self.spawn(command.stderr(Stdio::piped()));
+        let output = child.wait_with_output().unwrap();
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -329,6 +349,21 @@ impl Sandbox {
         })
         .await
     }
+}
+
+/// Answers the first call of Landlock as a kernel does that has never heard of it.
+fn no_landlock() -> seccompiler::BpfProgram {
+    const LANDLOCK_CREATE_RULESET: i64 = 444;
+    const ENOSYS: u32 = 38;
+    seccompiler::SeccompFilter::new(
+        std::collections::BTreeMap::from([(LANDLOCK_CREATE_RULESET, Vec::new())]),
+        seccompiler::SeccompAction::Allow,
+        seccompiler::SeccompAction::Errno(ENOSYS),
+        std::env::consts::ARCH.try_into().unwrap(),
+    )
+    .unwrap()
+    .try_into()
+    .unwrap()
 }
 
 impl Drop for Sandbox {
