@@ -4,7 +4,7 @@
 #![allow(dead_code)] // the support is shared with the other tests
 
 mod child;
-#[path = "../engine/support.rs"]
+#[path = "../engine/support/mod.rs"]
 mod support;
 
 use std::{

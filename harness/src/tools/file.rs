@@ -1,10 +1,8 @@
 //! `write` and `edit`: each acts once per execution id.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use mooring_durable::tool::{
-    Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure,
+    Call, OutputSink, Replay, Start, ToolDeclaration, ToolEnd, ToolFailure,
 };
 use mooring_wire::sandbox::{
     EditRequest, Execution, FileOutcome, WriteRequest, edit_request::Replacement,
@@ -13,7 +11,7 @@ use mooring_wire::sandbox::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Hands, bound, decided_path, declare, done, failed, object, text};
+use super::{Act, Hands, bound, decided_path, declare, done, failed, object, text};
 
 fn execution(call: &Call) -> Option<Execution> {
     Some(Execution {
@@ -54,10 +52,10 @@ fn other_sandbox(hands: &Hands, call: &Call, start: Start) -> Option<ToolEnd> {
     })
 }
 
-pub(super) struct Write(pub Arc<Hands>);
+pub(super) struct Write;
 
 #[async_trait]
-impl Tool for Write {
+impl Act for Write {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "write",
@@ -81,19 +79,16 @@ impl Tool for Write {
         )
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         start: Start,
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        let mut client = self.0.client()?;
-        if let Some(end) = other_sandbox(&self.0, call, start) {
+        let mut client = hands.client()?;
+        if let Some(end) = other_sandbox(hands, call, start) {
             return Ok(end);
         }
         let request = WriteRequest {
@@ -107,23 +102,15 @@ impl Tool for Write {
         let outcome = client
             .write(request)
             .await
-            .map_err(|status| self.0.failure(&status))?;
+            .map_err(|status| hands.failure(&status))?;
         told(outcome.into_inner(), text(&call.arguments, "path"))
-    }
-
-    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.release(call).await
-    }
-
-    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.kill(call).await
     }
 }
 
-pub(super) struct Edit(pub Arc<Hands>);
+pub(super) struct Edit;
 
 #[async_trait]
-impl Tool for Edit {
+impl Act for Edit {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "edit",
@@ -145,19 +132,16 @@ impl Tool for Edit {
         text(arguments, "path").to_owned()
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         start: Start,
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        let mut client = self.0.client()?;
-        if let Some(end) = other_sandbox(&self.0, call, start) {
+        let mut client = hands.client()?;
+        if let Some(end) = other_sandbox(hands, call, start) {
             return Ok(end);
         }
         let request = EditRequest {
@@ -176,15 +160,7 @@ impl Tool for Edit {
         let outcome = client
             .edit(request)
             .await
-            .map_err(|status| self.0.failure(&status))?;
+            .map_err(|status| hands.failure(&status))?;
         told(outcome.into_inner(), text(&call.arguments, "path"))
-    }
-
-    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.release(call).await
-    }
-
-    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.kill(call).await
     }
 }

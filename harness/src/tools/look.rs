@@ -1,14 +1,12 @@
 //! `read`, `grep`, `find`, `ls`: they change nothing and may run again.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
 
 use async_trait::async_trait;
 use base64::Engine as _;
 use mooring_durable::{
     message::Part,
-    tool::{
-        Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult,
-    },
+    tool::{Call, OutputSink, Replay, Start, ToolDeclaration, ToolEnd, ToolFailure, ToolResult},
 };
 use mooring_wire::sandbox::{
     ListRequest, ReadRequest, SearchRequest, SearchResponse, read_response::Content,
@@ -17,17 +15,17 @@ use mooring_wire::sandbox::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Hands, decided_path, declare, done, failed, number, object, text};
+use super::{Act, Hands, decided_path, declare, done, failed, number, object, text};
 
 /// Matches that one search gives back.
 const SEARCH_LIMIT: u32 = 200;
 /// Names that one listing gives back.
 const LIST_LIMIT: u32 = 1_000;
 
-pub(super) struct Read(pub Arc<Hands>);
+pub(super) struct Read;
 
 #[async_trait]
-impl Tool for Read {
+impl Act for Read {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "read",
@@ -48,12 +46,9 @@ impl Tool for Read {
         text(arguments, "path").to_owned()
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         _start: Start,
         _output: &dyn OutputSink,
@@ -65,9 +60,9 @@ impl Tool for Read {
             lines: number(&call.arguments, "lines"),
             max_bytes: 0,
         };
-        let response = match self.0.client()?.read(request).await {
+        let response = match hands.client()?.read(request).await {
             Ok(response) => response.into_inner(),
-            Err(status) => return self.0.unreachable_or_told(&status),
+            Err(status) => return hands.unreachable_or_told(&status),
         };
         match response.content {
             Some(Content::Text(read)) => {
@@ -172,10 +167,10 @@ fn path_or_project(mut arguments: Value) -> Value {
     arguments
 }
 
-pub(super) struct Grep(pub Arc<Hands>);
+pub(super) struct Grep;
 
 #[async_trait]
-impl Tool for Grep {
+impl Act for Grep {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "grep",
@@ -206,18 +201,15 @@ impl Tool for Grep {
         Ok(path_or_project(arguments))
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         _start: Start,
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        self.0
+        hands
             .search(
                 call,
                 What::Regex(text(&call.arguments, "pattern").to_owned()),
@@ -226,10 +218,10 @@ impl Tool for Grep {
     }
 }
 
-pub(super) struct Find(pub Arc<Hands>);
+pub(super) struct Find;
 
 #[async_trait]
-impl Tool for Find {
+impl Act for Find {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "find",
@@ -253,27 +245,24 @@ impl Tool for Find {
         Ok(path_or_project(arguments))
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         _start: Start,
         _output: &dyn OutputSink,
         _cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        self.0
+        hands
             .search(call, What::Glob(text(&call.arguments, "glob").to_owned()))
             .await
     }
 }
 
-pub(super) struct Ls(pub Arc<Hands>);
+pub(super) struct Ls;
 
 #[async_trait]
-impl Tool for Ls {
+impl Act for Ls {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "ls",
@@ -296,12 +285,9 @@ impl Tool for Ls {
         Ok(path_or_project(arguments))
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         _start: Start,
         _output: &dyn OutputSink,
@@ -311,9 +297,9 @@ impl Tool for Ls {
             path: decided_path(call)?,
             limit: LIST_LIMIT,
         };
-        let listed = match self.0.client()?.list(request).await {
+        let listed = match hands.client()?.list(request).await {
             Ok(response) => response.into_inner(),
-            Err(status) => return self.0.unreachable_or_told(&status),
+            Err(status) => return hands.unreachable_or_told(&status),
         };
         let mut out = String::new();
         for item in &listed.items {

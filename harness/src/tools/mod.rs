@@ -1,5 +1,6 @@
 //! The built-in tools. All of them act in the sandbox; none acts here.
 
+mod act;
 mod bash;
 mod file;
 mod look;
@@ -19,6 +20,8 @@ use mooring_wire::sandbox::{
 };
 use serde_json::{Value, json};
 use tonic::{Code, Status, transport::Channel};
+
+use act::Act;
 
 use crate::{
     sandbox::{Link, State},
@@ -202,13 +205,13 @@ impl BuiltIn {
         BuiltIn {
             source: hands.source.clone(),
             tools: vec![
-                Arc::new(look::Read(hands.clone())),
-                Arc::new(file::Write(hands.clone())),
-                Arc::new(file::Edit(hands.clone())),
-                Arc::new(bash::Bash(hands.clone())),
-                Arc::new(look::Grep(hands.clone())),
-                Arc::new(look::Find(hands.clone())),
-                Arc::new(look::Ls(hands.clone())),
+                act::in_sandbox(look::Read, hands),
+                act::in_sandbox(file::Write, hands),
+                act::in_sandbox(file::Edit, hands),
+                act::in_sandbox(bash::Bash, hands),
+                act::in_sandbox(look::Grep, hands),
+                act::in_sandbox(look::Find, hands),
+                act::in_sandbox(look::Ls, hands),
             ],
         }
     }
