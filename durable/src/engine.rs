@@ -636,6 +636,11 @@ impl Engine {
         self.session().registry.running()
     }
 
+    /// Since when runs wait because the disk is full; they go on by themselves.
+    pub fn full_since(&self) -> Option<crate::id::Millis> {
+        self.session().full_since()
+    }
+
     /// Runs that only wait for a person, a key or a timer.
     pub fn waiting(&self) -> usize {
         self.session().registry.waiting()

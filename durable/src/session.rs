@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,13 @@ use crate::{
 /// Conversations that a sweep loads before it lets others have a turn.
 const PAGE: i64 = 64;
 
+/// Whether the disk has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    Yes,
+    No,
+}
+
 /// Everything that an open file is.
 pub(crate) struct Session {
     pub incarnation: Incarnation,
@@ -45,6 +52,9 @@ pub(crate) struct Session {
     /// Cancelled when the session ends; stops actors, timers and debts.
     pub closing: CancellationToken,
     started: AtomicBool,
+    /// Since when commits that have to stand wait for room on the disk, in
+    /// milliseconds; 0 where none does.
+    full_since: AtomicI64,
 }
 
 impl Session {
@@ -77,11 +87,32 @@ impl Session {
             owed: tokio::sync::Notify::new(),
             closing: CancellationToken::new(),
             started: AtomicBool::new(false),
+            full_since: AtomicI64::new(0),
         }
     }
 
     pub fn now(&self) -> Millis {
         self.clock.now()
+    }
+
+    /// A commit that has to stand found the disk full, or room again.
+    pub fn note_full(&self, full: Full) {
+        match full {
+            Full::Yes => {
+                let _ = self.full_since.compare_exchange(
+                    0,
+                    self.now().0,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+            }
+            Full::No => self.full_since.store(0, Ordering::Relaxed),
+        }
+    }
+
+    /// Since when the disk is full.
+    pub fn full_since(&self) -> Option<Millis> {
+        Some(Millis(self.full_since.load(Ordering::Relaxed))).filter(|since| since.0 != 0)
     }
 
     /// Work may run.

@@ -351,10 +351,11 @@ impl OutputSink for Sink {
 /// Notes that `missing` bytes never came.
 fn skip(output: &mut Output, waiting: &mut Waiting, missing: u64) {
     let held = output.decoder.held() as u64;
-    let text = output.decoder.finish() + &gap_text(missing);
+    let text = output.decoder.finish();
     output.seen += missing;
     output.window.push(&text);
-    waiting.push(&text, held + missing);
+    output.window.gap(missing);
+    waiting.push(&(text + &gap_text(missing)), held + missing);
 }
 
 #[cfg(test)]

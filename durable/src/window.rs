@@ -23,13 +23,25 @@ pub enum Retain {
 pub struct Window {
     retain: Retain,
     text: String,
-    /// Bytes of text that were not kept.
+    /// Bytes of output that `text` does not show.
     dropped: u64,
+    /// Gaps in `text`: where their line begins, and the bytes that it stands for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gaps: Vec<(usize, u64)>,
 }
 
-/// Text that stands for bytes that were not kept.
+/// Gaps that are counted exactly; an output has one, and one more on a full disk.
+const MAX_GAPS: usize = 16;
+
+/// Text that stands for bytes that nobody has any more. An output file says it in
+/// the same words.
 pub(crate) fn gap_text(bytes: u64) -> String {
     format!("[{bytes} bytes not kept]\n")
+}
+
+/// Text that stands for bytes that are not shown here.
+fn hidden_text(bytes: u64) -> String {
+    format!("[{bytes} bytes not shown]\n")
 }
 
 impl Window {
@@ -39,7 +51,39 @@ impl Window {
             retain,
             text: String::new(),
             dropped: 0,
+            gaps: Vec::new(),
         }
+    }
+
+    /// Notes that `bytes` of output are missing here.
+    pub fn gap(&mut self, bytes: u64) {
+        let line = gap_text(bytes);
+        if self.retain == Retain::Head && self.text.len() + line.len() > MAX_BYTES {
+            self.dropped += bytes;
+        } else {
+            if self.gaps.len() < MAX_GAPS {
+                self.gaps.push((self.text.len(), bytes));
+            }
+            self.push(&line);
+        }
+    }
+
+    /// Counts the gaps whose lines begin in `cut` for the bytes that they stand for.
+    fn drop_gaps(&mut self, cut: std::ops::Range<usize>) {
+        let moved = match self.retain {
+            Retain::Tail => cut.len(),
+            Retain::Head => 0,
+        };
+        let mut dropped = 0;
+        self.gaps.retain_mut(|(at, bytes)| {
+            if cut.contains(at) {
+                dropped += bytes.saturating_sub(gap_text(*bytes).len() as u64);
+                return false;
+            }
+            *at -= moved;
+            true
+        });
+        self.dropped += dropped;
     }
 
     /// Adds output. Trims only now and then, so that the cost of a piece does not
@@ -67,11 +111,13 @@ impl Window {
             Retain::Tail => {
                 let cut = tail_cut(&self.text);
                 self.dropped += cut as u64;
+                self.drop_gaps(0..cut);
                 self.text.drain(..cut);
             }
             Retain::Head => {
                 let cut = head_cut(&self.text);
                 self.dropped += (self.text.len() - cut) as u64;
+                self.drop_gaps(cut..self.text.len());
                 self.text.truncate(cut);
             }
         }
@@ -85,12 +131,12 @@ impl Window {
             return kept.text;
         }
         match kept.retain {
-            Retain::Tail => gap_text(kept.dropped) + &kept.text,
+            Retain::Tail => hidden_text(kept.dropped) + &kept.text,
             Retain::Head => {
                 if !kept.text.is_empty() && !kept.text.ends_with('\n') {
                     kept.text.push('\n');
                 }
-                kept.text + &gap_text(kept.dropped)
+                kept.text + &hidden_text(kept.dropped)
             }
         }
     }
@@ -170,7 +216,7 @@ mod tests {
         assert_eq!(
             tail,
             format!(
-                "[{} bytes not kept]\n{}",
+                "[{} bytes not shown]\n{}",
                 1_000 * 100 - 512 * 100,
                 line.repeat(512)
             )
@@ -179,7 +225,7 @@ mod tests {
         assert_eq!(
             head,
             format!(
-                "{}[{} bytes not kept]\n",
+                "{}[{} bytes not shown]\n",
                 line.repeat(512),
                 1_000 * 100 - 512 * 100
             )
@@ -191,11 +237,11 @@ mod tests {
         let all = "a\n".repeat(3_000);
         assert_eq!(
             window(Retain::Tail, &[&all]),
-            format!("[2000 bytes not kept]\n{}", "a\n".repeat(2_000))
+            format!("[2000 bytes not shown]\n{}", "a\n".repeat(2_000))
         );
         assert_eq!(
             window(Retain::Head, &[&all]),
-            format!("{}[2000 bytes not kept]\n", "a\n".repeat(2_000))
+            format!("{}[2000 bytes not shown]\n", "a\n".repeat(2_000))
         );
     }
 
@@ -220,8 +266,32 @@ mod tests {
         for retain in [Retain::Head, Retain::Tail] {
             let kept = window(retain, &[&all]);
             assert!(kept.len() <= MAX_BYTES + 40, "{}", kept.len());
-            assert!(kept.contains("bytes not kept"));
+            assert!(kept.contains("bytes not shown"));
         }
+    }
+
+    #[test]
+    fn a_gap_counts_for_the_bytes_that_it_stands_for() {
+        let line = format!("{}\n", "x".repeat(99));
+        let mut window = Window::new(Retain::Tail);
+        window.push("begin\n");
+        window.gap(1_000_000);
+        window.push("end\n");
+        assert_eq!(window.render(), "begin\n[1000000 bytes not kept]\nend\n");
+        window.push(&line.repeat(2_000));
+        // "begin", the gap, "end", and what is beyond the kept 512 lines.
+        let hidden = 6 + 1_000_000 + 4 + 1_488 * 100;
+        let told = format!("[{hidden} bytes not shown]\n");
+        assert!(
+            window.render().starts_with(&told),
+            "{}",
+            &window.render()[..60]
+        );
+        let mut head = Window::new(Retain::Head);
+        head.push(&line.repeat(600));
+        head.gap(1_000_000);
+        let told = format!("[{} bytes not shown]\n", 88 * 100 + 1_000_000);
+        assert!(head.render().ends_with(&told));
     }
 
     #[test]
@@ -231,6 +301,6 @@ mod tests {
             window.push(&"y".repeat(1_000));
         }
         assert!(window.text.capacity() < 8 * MAX_BYTES);
-        assert!(window.render().starts_with("[9948800 bytes not kept]\n"));
+        assert!(window.render().starts_with("[9948800 bytes not shown]\n"));
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     model::{ModelError, ModelResponse},
     prompt::Section,
     registry::Mode,
-    session::Session,
+    session::{Full, Session},
     store::line::{Refused, Request},
     tool::{Tool, ToolEnd, ToolFailure},
     window::Window,
@@ -425,6 +425,7 @@ impl Actor {
             Err((error, _)) => return Err(Over(error)),
         };
         loop {
+            self.session.note_full(Full::Yes);
             let until = Millis(self.session.now().0 + FULL_WAIT);
             tokio::select! {
                 () = self.session.clock.until(until) => {}
@@ -438,6 +439,7 @@ impl Actor {
             } = refused;
             match self.session.line.commit(request).await {
                 Ok(_) => {
+                    self.session.note_full(Full::No);
                     self.stands(state, items, wake);
                     return Ok(());
                 }

@@ -18,7 +18,7 @@ use crate::{
         entry::kind,
         task::{self, TaskStep},
     },
-    tool::Call,
+    tool::{Call, ToolResult},
     window::floor,
 };
 
@@ -31,17 +31,52 @@ pub(super) struct Ended {
     pub content: Vec<Part>,
     pub data: Value,
     pub terminate: bool,
+    /// For people, where it went wrong: the first line of what the model is told.
+    pub why: String,
     /// The execution could not be ended; its kill is owed.
     pub owed_kill: bool,
     /// Documents that change with it.
     pub documents: Vec<DocumentRow>,
 }
 
+/// Bytes of a reason that is shown beside the call.
+const MAX_WHY: usize = 200;
+
+/// The first line with something in it, cut.
+fn why(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    let line = line.unwrap_or_default();
+    line[..floor(line, MAX_WHY)].to_owned()
+}
+
 impl Ended {
+    /// An end that a tool gave, but for its documents.
+    pub fn of_tool(result: ToolResult) -> Ended {
+        let said = result.content.iter().rev().find_map(|part| match part {
+            Part::Text { text } => Some(why(text)),
+            _ => None,
+        });
+        Ended {
+            outcome: if result.is_error {
+                CallOutcome::Error
+            } else {
+                CallOutcome::Done
+            },
+            why: said.unwrap_or_default(),
+            content: result.content,
+            data: result.data,
+            terminate: result.terminate,
+            owed_kill: false,
+            documents: Vec::new(),
+        }
+    }
+
     /// An end that is a text.
     pub fn text(outcome: CallOutcome, text: impl Into<String>) -> Ended {
+        let text = text.into();
         Ended {
             outcome,
+            why: why(&text),
             content: vec![Part::text(text)],
             data: Value::Null,
             terminate: false,
@@ -125,7 +160,10 @@ impl Step {
             CallOutcome::Interrupted => state::INTERRUPTED,
             CallOutcome::Aborted => state::ABORTED,
         };
-        row.note.clear();
+        row.note = match ended.outcome {
+            CallOutcome::Done | CallOutcome::Aborted => String::new(),
+            _ => ended.why.clone(),
+        };
         row.ended_at = Some(at);
         row.owed_kill = ended.owed_kill;
         let row = row.clone();

@@ -414,21 +414,14 @@ impl Actor {
                     resting.push(ordinal);
                     continue;
                 }
-                Ok(ToolEnd::Completed(result)) => {
-                    match self.session.document_rows(&result.documents).await {
+                Ok(ToolEnd::Completed(mut result)) => {
+                    let documents = std::mem::take(&mut result.documents);
+                    match self.session.document_rows(&documents).await {
                         Err(DocumentError::Session(error)) => return Err(Over(error)),
                         Err(error) => Ended::text(CallOutcome::Error, error.to_string()),
                         Ok(documents) => Ended {
-                            outcome: if result.is_error {
-                                CallOutcome::Error
-                            } else {
-                                CallOutcome::Done
-                            },
-                            content: result.content,
-                            data: result.data,
-                            terminate: result.terminate,
-                            owed_kill: false,
                             documents,
+                            ..Ended::of_tool(result)
                         },
                     }
                 }

@@ -101,7 +101,7 @@ async fn a_flood_of_output_keeps_its_end_in_bounded_rows() {
     let words = transcript(&entries);
     assert!(words[2].len() < 52 * 1024, "{}", words[2].len());
     let kept = words[2].lines().filter(|line| line.len() == 100).count() as u64;
-    let dropped = format!("[{} bytes not kept]", (LINES - kept) * 101);
+    let dropped = format!("[{} bytes not shown]", (LINES - kept) * 101);
     assert!(
         words[2].contains(&dropped),
         "{} {}",
@@ -176,6 +176,6 @@ async fn folded_output_survives_the_process() {
         "{}",
         &words[2][words[2].len() - 60..]
     );
-    assert!(words[2].contains("bytes not kept"));
+    assert!(words[2].contains("bytes not shown"));
     engine.close().await.unwrap();
 }

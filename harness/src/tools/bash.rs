@@ -1,13 +1,12 @@
 //! `bash`: a command in the sandbox, which outlives this process.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use mooring_durable::{
     message::Part,
-    tool::{
-        Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult,
-    },
+    tool::{Call, OutputSink, Replay, Start, ToolDeclaration, ToolEnd, ToolFailure, ToolResult},
+    window,
 };
 use mooring_wire::sandbox::{
     AttachRequest, ExecRequest, Execution, Outcome, SignalRequest, attach_frame::Frame,
@@ -16,17 +15,17 @@ use mooring_wire::sandbox::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Hands, bound, declare, number, object, text};
+use super::{Act, Hands, bound, declare, number, object, text};
 
 /// A command without a limit of its own ends after this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How long a cancelled command is waited for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Bash(pub Arc<Hands>);
+pub(super) struct Bash;
 
 #[async_trait]
-impl Tool for Bash {
+impl Act for Bash {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "bash",
@@ -51,18 +50,15 @@ impl Tool for Bash {
         text(arguments, "command").to_owned()
     }
 
-    async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.0.bind(call).await
-    }
-
-    async fn execute(
+    async fn act(
         &self,
+        hands: &Hands,
         call: &Call,
         start: Start,
         output: &dyn OutputSink,
         cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
-        let mut client = self.0.client()?;
+        let mut client = hands.client()?;
         let timeout = match number(&call.arguments, "timeout_ms") {
             0 => DEFAULT_TIMEOUT.as_millis() as u64,
             given => given,
@@ -75,8 +71,7 @@ impl Tool for Bash {
             }),
             command: text(&call.arguments, "command").to_owned(),
             timeout_ms: timeout,
-            env: self
-                .0
+            env: hands
                 .source
                 .current()
                 .spec
@@ -90,17 +85,17 @@ impl Tool for Bash {
             ..ExecRequest::default()
         };
         let sent = client.exec(request.clone()).await;
-        let answer = sent.map_err(|status| self.0.failure(&status))?.into_inner();
+        let answer = sent.map_err(|status| hands.failure(&status))?.into_inner();
         if answer.start() == Started::OtherSandbox
             && start == Start::Fresh
-            && let Some(status) = self.0.link.status()
+            && let Some(status) = hands.link.status()
         {
             // The daemon was replaced between the intent and this first try, so
             // nothing can have run: the new one takes it.
             request.state_id = status.state_id.clone();
             request.boot_id = status.boot_id.clone();
             let sent = client.exec(request).await;
-            sent.map_err(|status| self.0.failure(&status))?;
+            sent.map_err(|status| hands.failure(&status))?;
         }
         let mut offset = match start {
             Start::Fresh => 0,
@@ -113,9 +108,14 @@ impl Tool for Bash {
         let mut frames = client
             .attach(request)
             .await
-            .map_err(|status| self.0.failure(&status))?
+            .map_err(|status| hands.failure(&status))?
             .into_inner();
         let mut cancelled = false;
+        // Output before a re-attach was shown, or not, by a former process.
+        let mut shown = Shown {
+            bytes: offset,
+            lines: 0,
+        };
         loop {
             let frame = tokio::select! {
                 () = cancel.cancelled(), if !cancelled => {
@@ -124,17 +124,17 @@ impl Tool for Bash {
                         execution_id: call.execution.clone(),
                         signal: Some(Signal::Kill(true)),
                     };
-                    client.signal(kill).await.map_err(|status| self.0.failure(&status))?;
+                    client.signal(kill).await.map_err(|status| hands.failure(&status))?;
                     continue;
                 }
-                frame = frames.message() => frame.map_err(|status| self.0.failure(&status))?,
+                frame = frames.message() => frame.map_err(|status| hands.failure(&status))?,
                 () = tokio::time::sleep(KILL_PATIENCE), if cancelled => {
                     return Err(ToolFailure::Unreachable("the command does not end".into()));
                 }
             };
             match frame.and_then(|frame| frame.frame) {
                 None => {
-                    self.0.link.lost();
+                    hands.link.lost();
                     return Err(ToolFailure::Unreachable(
                         "the sandbox ended the stream".into(),
                     ));
@@ -142,6 +142,7 @@ impl Tool for Bash {
                 Some(Frame::Running(_)) => {}
                 Some(Frame::Output(piece)) => {
                     output.output(piece.offset, &piece.data);
+                    shown.add(&piece.data);
                     offset = piece.offset + piece.data.len() as u64;
                 }
                 Some(Frame::Gap(gap)) => {
@@ -150,7 +151,7 @@ impl Tool for Bash {
                 }
                 Some(Frame::Finished(_)) if cancelled => return Err(ToolFailure::Cancelled),
                 Some(Frame::Finished(outcome)) => {
-                    return Ok(ToolEnd::Completed(result(&outcome, offset)));
+                    return Ok(ToolEnd::Completed(result(&outcome, offset, shown)));
                 }
                 Some(Frame::Gone(gone)) => {
                     return Ok(ToolEnd::Interrupted {
@@ -168,18 +169,29 @@ impl Tool for Bash {
             }
         }
     }
+}
 
-    async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.release(call).await
+/// How much output the engine was given to show.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    bytes: u64,
+    lines: u64,
+}
+
+impl Shown {
+    fn add(&mut self, piece: &[u8]) {
+        self.bytes += piece.len() as u64;
+        self.lines += piece.iter().filter(|byte| **byte == b'\n').count() as u64;
     }
 
-    async fn kill(&self, call: &Call) -> Result<(), ToolFailure> {
-        self.0.kill(call).await
+    /// Whether the model does not see all of it.
+    fn is_cut(self) -> bool {
+        self.bytes > window::MAX_BYTES as u64 || self.lines > window::MAX_LINES as u64
     }
 }
 
 /// What the model is told after the output.
-fn result(outcome: &Outcome, seen: u64) -> ToolResult {
+fn result(outcome: &Outcome, seen: u64, shown: Shown) -> ToolResult {
     let seconds = (outcome.finished_ms - outcome.started_ms).max(0) as f64 / 1000.0;
     let ended = match outcome.end() {
         End::Exited if outcome.code == 0 && seen == 0 => "(no output)".to_owned(),
@@ -196,7 +208,14 @@ fn result(outcome: &Outcome, seen: u64) -> ToolResult {
         End::Failed | End::Unspecified => "",
         _ => outcome.message.as_str(),
     };
-    let told = [ended.as_str(), added];
+    let file = match shown.is_cut() && !outcome.output_path.is_empty() {
+        true => format!(
+            "The output has {} bytes; it is in {}.",
+            outcome.output_bytes, outcome.output_path
+        ),
+        false => String::new(),
+    };
+    let told = [ended.as_str(), file.as_str(), added];
     let told: Vec<&str> = told.into_iter().filter(|text| !text.is_empty()).collect();
     ToolResult {
         content: match told.is_empty() {
@@ -242,12 +261,27 @@ mod tests {
                 finished_ms: 2_500,
                 ..Outcome::default()
             };
-            let told = result(&outcome, seen);
+            let told = result(&outcome, seen, Shown::default());
             let text = match told.content.first() {
                 Some(Part::Text { text }) => text.as_str(),
                 _ => "",
             };
             assert_eq!((text, told.is_error), (expected, is_error));
+        }
+    }
+
+    #[test]
+    fn the_file_of_output_that_is_cut_is_named() {
+        let outcome = Outcome {
+            end: End::Exited.into(),
+            output_bytes: 70_000,
+            output_path: "/out/7".into(),
+            ..Outcome::default()
+        };
+        for (bytes, lines, named) in [(51_200, 2_000, false), (51_201, 1, true), (9, 2_001, true)] {
+            let told = result(&outcome, bytes, Shown { bytes, lines });
+            let expected = Part::text("The output has 70000 bytes; it is in /out/7.");
+            assert_eq!(told.content.contains(&expected), named, "{bytes} {lines}");
         }
     }
 
@@ -258,7 +292,7 @@ mod tests {
             message: "9 bytes of output could not be kept: no space left on the disk".into(),
             ..Outcome::default()
         };
-        let told = result(&outcome, 5);
+        let told = result(&outcome, 5, Shown::default());
         assert_eq!(told.content, [Part::text(outcome.message.clone())]);
     }
 }
