@@ -4,3 +4,4 @@
 mod documents;
 pub mod model;
 pub mod project;
+pub mod terminal;

@@ -87,9 +87,17 @@ impl Project {
     }
 
     fn with_model(model: &str, policy: &str) -> Project {
+        Project::with_models(
+            &format!("{{name: rehearsal, provider: rehearsal, {model}}}"),
+            policy,
+        )
+    }
+
+    /// A repository with a Workspace with these models (YAML of the list's items).
+    pub fn with_models(models: &str, policy: &str) -> Project {
         let indented: String = policy.lines().map(|line| format!("  {line}\n")).collect();
         Project::with_spec(&format!(
-            "models: [{{name: rehearsal, provider: rehearsal, {model}}}]\n\
+            "models: [{models}]\n\
              approvals: {{timeout: never, requesterMayApprove: true}}\npolicy:\n{indented}"
         ))
     }
@@ -106,7 +114,12 @@ impl Project {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        self.command_of(program(), arguments)
+    }
+
+    /// Another program, as a person of this project runs it.
+    pub fn command_of(&self, program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(&self.folder)

@@ -60,6 +60,10 @@ pub enum Command {
     Abort(AbortArgs),
     /// List or revoke what was approved for more than once.
     Grants(GrantsArgs),
+    /// Show every decision about a call, by which rule and whom, and what came of it.
+    ///
+    /// `--output json` is what `mooring policy diff --calls` reads.
+    Audit(AuditArgs),
     /// Show tokens and cost, by day and model.
     Usage(UsageArgs),
     /// Show what runs for this project and how it is set up.
@@ -87,6 +91,9 @@ pub struct StartArgs {
     /// Run commands even where nothing can hold them in a sandbox.
     #[arg(long)]
     pub allow_unisolated: bool,
+    /// Send the key in this variable to this server, which the Workspace names.
+    #[arg(long, value_name = "VARIABLE@URL")]
+    pub allow_key: Vec<String>,
     /// Take the conversations of a moved project along without asking.
     #[arg(long, conflicts_with = "fresh")]
     pub adopt: bool,
@@ -377,6 +384,28 @@ pub struct GrantsArgs {
     /// Of one conversation.
     #[arg(long, value_name = "ID")]
     pub conversation: Option<i64>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring audit`.
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// Of one conversation.
+    #[arg(long, value_name = "ID")]
+    pub conversation: Option<i64>,
+    /// Only rows after this one.
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "ROW",
+        hide_default_value = true
+    )]
+    pub after: i64,
+    /// How many at most; 0 for all.
+    #[arg(long, default_value_t = 0, value_name = "N", hide_default_value = true)]
+    pub limit: u64,
     /// How it is printed.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 use mooring_wire::harness::status_response::Sandbox;
-use mooring_wire::harness::{Approval, Call, Run, StatusResponse, Submission};
+use mooring_wire::harness::{Approval, Call, Entry, Run, StatusResponse, Submission};
 
 use crate::format;
 use crate::style::{Line, Style, paragraph};
@@ -42,7 +42,7 @@ pub fn call_line(call: &Call, now_ms: i64, width: usize) -> Line {
         tail.push(format::span(took));
     }
     if !call.note.is_empty() && call.note != word {
-        tail.push(one_line(&call.note, 60));
+        tail.push(one_line(&call.note, 100));
     }
     let tail = if tail.is_empty() {
         String::new()
@@ -104,6 +104,41 @@ pub fn figures(run: &Run, now_ms: i64) -> String {
         parts.push(one_line(&run.model, 40));
     }
     parts.join(" · ")
+}
+
+/// What is told where runs wait for room on the disk.
+pub fn full_disk(status: &StatusResponse, now_ms: i64) -> Option<String> {
+    (status.full_since_ms != 0).then(|| {
+        format!(
+            "the disk of {} has been full for {}: runs wait and go on by themselves once there \
+             is room; nothing that was shown is lost",
+            one_line(&status.database_path, 300),
+            format::span(now_ms - status.full_since_ms)
+        )
+    })
+}
+
+/// How an entry of the transcript ended that is no whole answer: `aborted`, or the
+/// provider's words for a request that failed.
+pub fn entry_state(entry: &Entry) -> Option<String> {
+    let state = one_line(&entry.state, 60);
+    if state.is_empty() {
+        return None;
+    }
+    let value: serde_json::Value = serde_json::from_str(&entry.json).unwrap_or_default();
+    let data = &value["data"];
+    Some(
+        match data["error"].as_str().filter(|text| !text.is_empty()) {
+            None => format!("({state})"),
+            Some(text) => {
+                let attempt = match data["attempt"].as_u64() {
+                    Some(attempt) => format!("attempt {attempt} failed"),
+                    None => "the request failed".to_owned(),
+                };
+                format!("({attempt}: {})", one_line(text, 300))
+            }
+        },
+    )
 }
 
 /// What a run is doing at this moment, in a few words.

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use crate::cards;
 use crate::error::Error;
-use crate::keys;
+use crate::keys::{self, Agreed, Destination};
 use crate::processes::{Plan, Started, start_harness};
 
 /// The harness's methods.
@@ -41,6 +41,9 @@ pub struct Connection {
     client: Client,
     /// What the harness said of itself when the connection was made.
     pub status: StatusResponse,
+    /// Keys of this environment that a server would get to which nobody has
+    /// agreed yet. The harness does not have them.
+    pub held_back: Vec<Destination>,
 }
 
 impl Connection {
@@ -51,6 +54,7 @@ impl Connection {
                 plan,
                 client,
                 status,
+                held_back: Vec::new(),
             }),
             None => Err(Error::NotRunning {
                 project: plan.project.root.clone(),
@@ -74,6 +78,7 @@ impl Connection {
             plan,
             client,
             status,
+            held_back: Vec::new(),
         };
         let mut names = keys::usual();
         match workspace.or_else(|| connection.running_workspace()) {
@@ -117,6 +122,9 @@ impl Connection {
 
     /// After a loss: connects again, starting the harness where it is gone.
     pub async fn reopen(&mut self) -> Result<(), Error> {
+        if was_stopped(&self.plan, self.status.pid) {
+            return Err(Error::Stopped);
+        }
         *self = Self::open(self.plan.clone()).await?;
         Ok(())
     }
@@ -182,7 +190,24 @@ impl Connection {
         Ok(&self.status)
     }
 
+    /// Remembers where keys may be sent, and hands them over.
+    pub async fn agree_to(&mut self, destinations: &[Destination]) -> Result<(), Error> {
+        let mut agreed = Agreed::read(self.plan.state.key_servers());
+        for destination in destinations {
+            agreed.add(destination)?;
+        }
+        let names = self.status.missing_keys.clone();
+        self.hand_over_keys(
+            names
+                .into_iter()
+                .filter(|name| !name.contains('@'))
+                .collect(),
+        )
+        .await
+    }
+
     async fn hand_over_keys(&mut self, names: Vec<String>) -> Result<(), Error> {
+        let agreed = Agreed::read(self.plan.state.key_servers());
         let mut found = keys::from_env(names, |name| std::env::var(name).ok());
         // The harness may name a variable that only it knows of.
         for _ in 0..2 {
@@ -191,7 +216,18 @@ impl Connection {
                 ..Default::default()
             };
             let needed = self.client().configure(request).await?.into_inner().needed;
-            let more = keys::from_env(needed.clone(), |name| std::env::var(name).ok());
+            let allowed = |name: &str| match Destination::of(name) {
+                None => std::env::var(name).ok(),
+                Some(to) if agreed.covers(&to) => std::env::var(&to.variable).ok(),
+                Some(_) => None,
+            };
+            let more = keys::from_env(needed.clone(), allowed);
+            self.held_back = needed
+                .iter()
+                .filter_map(|name| Destination::of(name))
+                .filter(|to| !agreed.covers(to))
+                .filter(|to| std::env::var(&to.variable).is_ok_and(|key| !key.trim().is_empty()))
+                .collect();
             self.status.missing_keys = needed;
             if more.is_empty() {
                 break;
@@ -321,6 +357,23 @@ fn try_lock(path: &PathBuf) -> Result<Option<File>, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(fail(error.into())),
     }
+}
+
+/// Notes that a person ends the harness, so that its clients do not start it again.
+pub async fn note_stop(plan: &Plan) -> Result<(), Error> {
+    let Some((_, status)) = Connection::try_attach(plan).await? else {
+        return Ok(());
+    };
+    let path = plan.state.stopped();
+    std::fs::write(&path, status.pid.to_string()).map_err(|error| Error::Path {
+        path,
+        why: error.to_string(),
+    })
+}
+
+/// Whether a person has ended that harness.
+fn was_stopped(plan: &Plan, pid: u32) -> bool {
+    std::fs::read_to_string(plan.state.stopped()).is_ok_and(|text| text == pid.to_string())
 }
 
 /// Ends the harness and the sandbox of the project and waits until they are

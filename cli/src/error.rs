@@ -74,6 +74,23 @@ pub enum Error {
         /// The project's folder.
         project: PathBuf,
     },
+    /// A person has ended the harness while this command listened.
+    #[error(
+        "the harness was ended by `mooring stop`; what ran waits, and `mooring dev` \
+         carries on where it was"
+    )]
+    Stopped,
+    /// A key would be sent to a server that nobody has agreed to.
+    #[error(
+        "{variable} would be sent to {endpoint}, and nobody has agreed to that in this project \
+         yet: `mooring dev` asks, and --allow-key {variable}@{endpoint} says yes"
+    )]
+    KeyHeldBack {
+        /// The environment variable.
+        variable: String,
+        /// The server.
+        endpoint: String,
+    },
     /// There are no records of this project.
     #[error("nothing was said in {project} yet; `mooring dev` begins", project = project.display())]
     NothingSaid {

@@ -41,7 +41,9 @@ impl Exit {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error {
-            Error::Refused { .. } | Error::OtherWorkspace { .. } => Exit::Refused,
+            Error::Refused { .. } | Error::OtherWorkspace { .. } | Error::KeyHeldBack { .. } => {
+                Exit::Refused
+            }
             _ => Exit::Failed,
         }
     }

@@ -163,6 +163,7 @@ pub fn status(status: &StatusResponse) -> Value {
         "pending_workspace": status.pending_workspace, "pending_changes": status.pending_changes,
         "workspace_error": status.workspace_error, "database_bytes": status.database_bytes,
         "started_ms": status.started_ms, "pid": status.pid,
+        "full_since_ms": status.full_since_ms, "database_path": status.database_path,
     })
 }
 

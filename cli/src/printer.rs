@@ -137,12 +137,9 @@ impl<W: Write> Printer<W> {
         }
         self.end_line()?;
         self.sanitizer = Sanitizer::default();
-        match entry.state.as_str() {
-            "" => Ok(()),
-            state => self.line(&Line::new(
-                Style::Notice,
-                format!("({})", one_line(state, 60)),
-            )),
+        match cards::entry_state(entry) {
+            None => Ok(()),
+            Some(text) => self.line(&Line::new(Style::Notice, text)),
         }
     }
 

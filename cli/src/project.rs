@@ -154,6 +154,16 @@ impl State {
         self.folder.join("mooring.db")
     }
 
+    /// Where keys may be sent that are not for a provider's own server.
+    pub fn key_servers(&self) -> PathBuf {
+        self.folder.join("key-servers")
+    }
+
+    /// The process id of a harness that a person has ended.
+    pub fn stopped(&self) -> PathBuf {
+        self.folder.join("stopped")
+    }
+
     /// Locked while a client starts the harness, so that two clients start one.
     pub fn start_lock(&self) -> PathBuf {
         self.folder.join("start.lock")

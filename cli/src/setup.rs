@@ -8,6 +8,7 @@ use crate::connection::{self, Connection};
 use crate::error::Error;
 use crate::processes::Plan;
 use crate::project::{Found, Moved, Project, State, StateHome};
+use crate::text::one_line;
 
 /// The project that the command is about.
 pub fn project(folder: Option<&Path>) -> Result<Project, Error> {
@@ -113,14 +114,71 @@ pub fn unisolated_mark(state: &State) -> PathBuf {
     state.folder.join("allow-unisolated")
 }
 
+/// Keys that would be sent to servers which the Workspace names: those that
+/// `--allow-key` names are agreed to, the others are asked about where somebody
+/// can answer, and refused where not.
+pub async fn agree_to_keys(
+    connection: &mut Connection,
+    start: &StartArgs,
+    asks: Asks,
+) -> Result<(), Error> {
+    let mut agreed = Vec::new();
+    for to in connection.held_back.clone() {
+        let question = format!(
+            "The Workspace asks to send the key in {} to {}, which is not the provider's own \
+             server. Send it there?",
+            one_line(&to.variable, 100),
+            one_line(&to.endpoint, 200)
+        );
+        if start.allow_key.contains(&to.name()) {
+            agreed.push(to);
+        } else if asks == Asks::Never {
+            return Err(Error::KeyHeldBack {
+                variable: one_line(&to.variable, 100),
+                endpoint: one_line(&to.endpoint, 200),
+            });
+        } else if ask_for(&question, Enter::No)? {
+            agreed.push(to);
+        }
+    }
+    if agreed.is_empty() {
+        return Ok(());
+    }
+    connection.agree_to(&agreed).await
+}
+
+/// Whether there is somebody who can answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// At a terminal.
+    Person,
+    /// Nobody is asked.
+    Never,
+}
+
+/// What an empty answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Enter {
+    Yes,
+    No,
+}
+
 /// Asks a question at the terminal; an empty answer is yes.
 pub fn ask(question: &str) -> Result<bool, Error> {
+    ask_for(question, Enter::Yes)
+}
+
+fn ask_for(question: &str, enter: Enter) -> Result<bool, Error> {
     let mut err = std::io::stderr();
-    write!(err, "{question} [Y/n] ")?;
+    let choice = match enter {
+        Enter::Yes => "[Y/n]",
+        Enter::No => "[y/N]",
+    };
+    write!(err, "{question} {choice} ")?;
     err.flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    Ok(is_yes(&answer))
+    Ok(is_yes(&answer) && (enter == Enter::Yes || !answer.trim().is_empty()))
 }
 
 fn is_yes(answer: &str) -> bool {

@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod branches;
+mod clients;
 mod stories;
+mod terminal;

@@ -447,3 +447,23 @@ async fn ten_megabytes_of_text_leave_a_conversation_that_can_be_used() {
         .into_inner();
     assert!(listed.approvals.iter().all(|a| a.summary.len() < 2_000));
 }
+
+#[tokio::test]
+async fn thirty_megabytes_of_input_do_not_stay_in_the_harness() {
+    let project = Project::new();
+    let mut client = project.client().await;
+    for letter in ["x", "y", "z"] {
+        let text = format!("note {}", letter.repeat(10_000_000));
+        let conversation = project.submit(&mut client, 0, &text).await;
+        project.idle(&mut client, conversation).await;
+    }
+    let pid = project.status().await.pid;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let kib: u64 = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss_Anon:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kib| kib.parse().ok())
+        .unwrap();
+    assert!(kib < 120 << 10, "{kib} KiB");
+}

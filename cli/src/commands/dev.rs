@@ -11,9 +11,10 @@ use crate::args::DevArgs;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::setup::Asks;
 use crate::style::{Line, Style};
 use crate::text::one_line;
-use crate::{cards, setup, terminal};
+use crate::{cards, keys, setup, terminal};
 
 /// Talks until the person leaves.
 pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
@@ -26,6 +27,9 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     if interactive {
         agree_to_unisolated(&mut connection).await?;
         agree_to_changes(&mut connection).await?;
+        setup::agree_to_keys(&mut connection, &args.start, Asks::Person).await?;
+    } else {
+        setup::agree_to_keys(&mut connection, &args.start, Asks::Never).await?;
     }
     if args.discord.discord {
         for line in notices(&connection.status, 0) {
@@ -49,7 +53,7 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
 fn notices(status: &StatusResponse, conversation: i64) -> Vec<Line> {
     let mut lines = Vec::new();
     if !status.missing_keys.is_empty() {
-        let keys = one_line(&status.missing_keys.join(", "), 200);
+        let keys = keys::labels(&status.missing_keys);
         let text = format!("{keys} is not set: runs wait until `mooring dev` is started with it");
         lines.push(Line::new(Style::Notice, text));
     }

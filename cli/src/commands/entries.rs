@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::style::{Line, Style, paragraph};
 use crate::text::{one_line, sanitize};
-use crate::{json, setup, terminal};
+use crate::{cards, json, setup, terminal};
 
 /// Prints entries, oldest first.
 pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Error> {
@@ -56,9 +56,9 @@ fn lines(entry: &Entry, width: usize) -> Vec<Line> {
         "assistant" => Style::Bold,
         _ => Style::Dim,
     };
-    let state = match entry.state.as_str() {
-        "" => String::new(),
-        state => format!("  ({})", one_line(state, 40)),
+    let state = match cards::entry_state(entry) {
+        None => String::new(),
+        Some(state) => format!("  {state}"),
     };
     let mut lines = vec![
         Line::new(

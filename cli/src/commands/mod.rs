@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod approvals;
+mod audit;
 mod completion;
 mod conversations;
 mod dev;
@@ -49,6 +50,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Fork(args) => fork::run_fork(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,
         Command::Grants(args) => grants::run(project, args).await,
+        Command::Audit(args) => audit::run(project, args).await,
         Command::Usage(args) => usage::run(project, args).await,
         Command::Status(args) => status::run(project, args).await,
         Command::Stop => stop::run(project).await,

@@ -2,8 +2,11 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
-use mooring_wire::harness::{EntriesRequest, Part, SubmitRequest, SubmitResponse, WhenBusy, part};
+use mooring_wire::harness::{
+    EntriesRequest, Part, StatusRequest, SubmitRequest, SubmitResponse, WhenBusy, part,
+};
 
 use super::{last_conversation, new_request_id, say};
 use crate::args::SendArgs;
@@ -11,13 +14,17 @@ use crate::connection::{Client, Connection};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::printer::{Inputs, Printer};
-use crate::setup;
+use crate::setup::{self, Asks};
 use crate::style::{Colours, Line, Style};
 use crate::view::{Event, View, is_settled};
 use crate::watching::{Watch, Watched};
+use crate::{cards, format};
 
 /// Bytes of an input; the model's context is far smaller.
 const INPUT_MAX: u64 = 16 << 20;
+
+/// How long it is quiet before the harness is asked why.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// Sends the input and prints what comes of it.
 pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> {
@@ -26,6 +33,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     let mut connection = Connection::open(plan).await?;
     // The first prompt tells the model what the sandbox is like.
     connection.wait_for_sandbox().await?;
+    setup::agree_to_keys(&mut connection, &args.start, Asks::Never).await?;
     let mut client = connection.client();
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,
@@ -76,9 +84,24 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     if is_settled(&response.state) {
         return sent.told_before(&mut client, &response).await;
     }
+    let mut told_full = false;
     loop {
-        match watch.next().await {
+        // Where nothing comes for a while, the disk may be full.
+        let next = match tokio::time::timeout(QUIET, watch.next()).await {
+            Ok(next) => next,
+            Err(_) => {
+                if let Ok(status) = client.status(StatusRequest {}).await
+                    && let Some(text) = cards::full_disk(&status.into_inner(), format::now_ms())
+                    && !std::mem::replace(&mut told_full, true)
+                {
+                    eprintln!("mooring: {text}");
+                }
+                continue;
+            }
+        };
+        match next {
             Some(Watched::Frame(frame)) => {
+                told_full = false;
                 let events = view.apply(*frame);
                 if let Some(exit) = sent.take(&view, events)? {
                     return Ok(exit);

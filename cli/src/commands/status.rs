@@ -6,12 +6,12 @@ use mooring_wire::harness::StatusResponse;
 
 use super::say;
 use crate::args::{Output, OutputArgs};
-use crate::cards::{grade, is_starting};
+use crate::cards::{self, grade, is_starting};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::text::{one_line, sanitize};
-use crate::{format, json, setup};
+use crate::{format, json, keys, setup};
 
 /// Prints how the harness is.
 pub async fn run(project: Option<&Path>, args: OutputArgs) -> Result<Exit, Error> {
@@ -47,7 +47,7 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
         fact("model", one_line(&status.model, 60)),
     ];
     if !status.missing_keys.is_empty() {
-        let keys = one_line(&status.missing_keys.join(", "), 300);
+        let keys = keys::labels(&status.missing_keys);
         lines.push(fact(
             "",
             format!("missing: {keys}; set it and run `mooring dev` again"),
@@ -88,6 +88,9 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
             format::count(status.pending_approvals.into(), "open approval")
         ),
     ));
+    if let Some(text) = cards::full_disk(status, now_ms) {
+        lines.push(fact("", text));
+    }
     lines.push(fact(
         "harness",
         format!(
@@ -125,6 +128,22 @@ fn sandbox(status: &StatusResponse) -> String {
 mod tests {
     use super::*;
     use mooring_wire::harness::status_response::Sandbox;
+
+    #[test]
+    fn a_full_disk_is_named_with_what_happens_next() {
+        let status = StatusResponse {
+            full_since_ms: 1_000,
+            database_path: "/s/mooring.db".into(),
+            ..StatusResponse::default()
+        };
+        let told = lines(&status, Path::new("/s/harness.log"), 61_000);
+        assert!(
+            told.iter().any(|line| line.trim_start()
+                == "the disk of /s/mooring.db has been full for 1 min 00 s: runs wait and \
+                    go on by themselves once there is room; nothing that was shown is lost"),
+            "{told:#?}"
+        );
+    }
 
     #[test]
     fn the_status_tells_what_is_wrong_and_the_way_out() {

@@ -11,6 +11,7 @@ use crate::setup;
 /// Ends the harness and the sandbox of the project.
 pub async fn run(project: Option<&Path>) -> Result<Exit, Error> {
     let plan = setup::running_plan(project).await?;
+    connection::note_stop(&plan).await?;
     let was_running = connection::stop(&plan).await?;
     say(if was_running {
         "stopped; the next `mooring dev` carries on where it was"

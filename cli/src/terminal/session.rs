@@ -308,8 +308,7 @@ impl Session {
             "pi.assistant" => {
                 let rows = self.answer.end(&entry.text, self.width);
                 self.scrolled.extend(rows);
-                if !entry.state.is_empty() {
-                    let text = format!("({})", one_line(&entry.state, 60));
+                if let Some(text) = cards::entry_state(entry) {
                     self.say(Line::new(Style::Notice, text));
                 }
             }

@@ -105,9 +105,11 @@ impl Catalog {
     pub fn needed_keys(&self) -> Vec<NeededKey> {
         let entries = self.entries();
         let needed = entries.iter().filter_map(|entry| {
-            let variable = entry.settings.key.clone()?;
+            let name = entry.settings.key.clone()?;
+            let variable = name.split('@').next().unwrap_or_default().to_owned();
             Some(NeededKey {
-                present: self.shared.keys.has(&variable),
+                present: self.shared.keys.has(&name),
+                name,
                 model: entry.spec.name.clone(),
                 secret: entry.spec.api_key_secret_ref.clone(),
                 endpoint: entry.spec.endpoint.clone(),

@@ -149,7 +149,10 @@ fn way_out(refusal: &Refusal<'_>, name: &str, settings: &Settings) -> String {
     let words = &refusal.body.words;
     match refusal.status {
         Some(401 | 403) => match &settings.key {
-            Some(variable) => format!("check the key in {variable}"),
+            Some(name) => format!(
+                "check the key in {}",
+                name.split('@').next().unwrap_or_default()
+            ),
             None => format!("no key was sent: name its variable in `apiKeyEnv` of model `{name}`"),
         },
         Some(404) => {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     KeyStore, Limits, Settings,
     answer::{self, Answer, Telling},
-    context, failure,
+    context, failure, keys,
     pulse::Pulse,
     transport::Transport,
 };
@@ -49,10 +49,10 @@ pub(super) async fn respond(
     cancel: CancellationToken,
 ) -> Result<ModelResponse, ModelError> {
     let key = match &settings.key {
-        Some(variable) => {
-            let key = provision.keys.get(variable);
+        Some(name) => {
+            let key = provision.keys.get(name);
             key.ok_or_else(|| ModelError::NotConfigured {
-                needs: variable.clone(),
+                needs: keys::key_label(name),
             })?
         }
         None => NO_KEY.to_owned().into(),

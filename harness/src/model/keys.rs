@@ -72,7 +72,9 @@ impl fmt::Debug for KeyStore {
 pub struct NeededKey {
     /// The model's name in the Workspace.
     pub model: String,
-    /// The environment variable, which is also its name in the [`KeyStore`].
+    /// Its name in the [`KeyStore`]: see [`key_name`].
+    pub name: String,
+    /// The environment variable.
     pub variable: String,
     /// Where a cluster keeps it.
     pub secret: Option<SecretKeyRef>,
@@ -80,6 +82,34 @@ pub struct NeededKey {
     pub endpoint: Option<String>,
     /// Whether the store has it.
     pub present: bool,
+}
+
+/// The name under which a key is kept: the variable alone where the provider's own
+/// server, or what a cluster's Secret says, gets it; `VARIABLE@ENDPOINT` where a
+/// Workspace file names the server. So a key that was handed over for one server
+/// is never sent to another.
+pub fn key_name(variable: &str, endpoint: Option<&str>) -> String {
+    match endpoint {
+        None => variable.to_owned(),
+        Some(endpoint) => format!("{variable}@{endpoint}"),
+    }
+}
+
+/// A key's name for people.
+pub(super) fn key_label(name: &str) -> String {
+    match name.split_once('@') {
+        None => name.to_owned(),
+        Some((variable, endpoint)) => format!("{variable} (for {endpoint})"),
+    }
+}
+
+/// The name of a model's key, or `None` where none is sent.
+pub(super) fn name_of(spec: &ModelSpec) -> Option<String> {
+    let endpoint = spec
+        .endpoint
+        .as_deref()
+        .filter(|_| spec.api_key_secret_ref.is_none());
+    key_variable(spec).map(|variable| key_name(&variable, endpoint))
 }
 
 /// The variable that holds a model's key, or `None` where none is sent.
@@ -137,6 +167,24 @@ mod tests {
         );
         store.set("OPENAI_API_KEY", "");
         assert!(!store.has("OPENAI_API_KEY"));
+    }
+
+    #[test]
+    fn a_key_is_kept_for_the_server_that_it_may_be_sent_to() {
+        for (yaml, name) in [
+            ("{name: m, provider: openai, model: g}", "OPENAI_API_KEY"),
+            (
+                "{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeyEnv: K}",
+                "K@http://gw/v1",
+            ),
+            (
+                "{name: m, provider: openai, model: g, endpoint: 'http://gw/v1', apiKeyEnv: K, apiKeySecretRef: {name: s, key: k}}",
+                "K",
+            ),
+        ] {
+            assert_eq!(name_of(&spec(yaml)).as_deref(), Some(name), "{yaml}");
+        }
+        assert_eq!(key_label("K@http://gw/v1"), "K (for http://gw/v1)");
     }
 
     #[test]

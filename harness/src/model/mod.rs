@@ -27,7 +27,7 @@ mod settings;
 mod transport;
 
 pub use catalog::{Catalog, CatalogError};
-pub use keys::{KeyStore, NeededKey};
+pub use keys::{KeyStore, NeededKey, key_name};
 pub use prices::{ModelFacts, UsdMicros};
 pub use settings::Settings;
 pub use transport::Limits;

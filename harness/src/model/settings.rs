@@ -3,7 +3,7 @@
 use mooring_crds::{ModelSpec, Provider, Thinking};
 use serde::{Deserialize, Serialize};
 
-use super::{keys::key_variable, prices};
+use super::{keys::name_of, prices};
 
 /// What of a model's specification decides the bytes of a request, or where
 /// they go. It is the engine's pinned `options`, and holds no key.
@@ -51,7 +51,7 @@ impl Settings {
             provider: spec.provider.clone(),
             model: spec.model.clone(),
             endpoint: spec.endpoint.clone(),
-            key: key_variable(spec),
+            key: name_of(spec),
             thinking: spec.thinking,
             max_output: spec.max_output.or(usual),
             context_window: spec.context_window.or(facts.and_then(|f| f.context_window)),

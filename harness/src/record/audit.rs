@@ -11,6 +11,9 @@ use sqlx::{Row, SqlitePool};
 
 use super::{json, text};
 
+/// Bytes of a script that are kept with the decision about it.
+const MAX_INPUT: usize = 64 << 10;
+
 /// A row as JSON, for `mooring audit` and for `policy diff --calls`.
 #[derive(Clone, Debug)]
 pub struct AuditRow {
@@ -22,7 +25,7 @@ pub struct AuditRow {
 
 /// The gate decided `call`.
 pub fn decided(at: Millis, call: &Call, verdict: &Verdict) -> Statement {
-    let (word, record) = match verdict {
+    let (word, mut record) = match verdict {
         Verdict::Allow { record } => ("allow", record.clone()),
         Verdict::Deny { reason, record } => ("deny", json!({ "reason": reason, "record": record })),
         Verdict::Ask(question) => (
@@ -30,6 +33,9 @@ pub fn decided(at: Millis, call: &Call, verdict: &Verdict) -> Statement {
             json!({ "rule": question.rule, "card": question.data }),
         ),
     };
+    if let Value::Object(fields) = &mut record {
+        fields.insert("call".into(), input(call));
+    }
     Statement {
         sql: "INSERT INTO mooring_audit
                 (at, conversation, call, tool, arguments_hash, requesters, verdict, record)
@@ -44,6 +50,19 @@ pub fn decided(at: Millis, call: &Call, verdict: &Verdict) -> Statement {
             text(word),
             json(&record),
         ],
+    }
+}
+
+/// What a policy decides a call by: what `policy diff --calls` needs to decide it
+/// again. A text that is too long to be kept is left out.
+fn input(call: &Call) -> Value {
+    let kept = |name: &str| {
+        let text = call.arguments.get(name).and_then(Value::as_str);
+        text.filter(|text| text.len() <= MAX_INPUT)
+    };
+    match call.tool.as_str() {
+        "bash" => json!({ "bash": kept("command") }),
+        _ => json!({ "path": kept("path") }),
     }
 }
 
@@ -103,9 +122,13 @@ pub async fn list(
                     .unwrap_or(Value::Null))
             };
             let id: i64 = row.try_get("id")?;
+            let record = parsed("record")?;
+            let call = record["call"].clone();
             Ok(AuditRow {
                 id,
                 json: json!({
+                    "bash": call["bash"],
+                    "path": call["path"],
                     "id": id,
                     "at": row.try_get::<i64, _>("at")?,
                     "conversation": row.try_get::<i64, _>("conversation")?,
@@ -114,7 +137,7 @@ pub async fn list(
                     "argumentsHash": row.try_get::<String, _>("arguments_hash")?,
                     "requesters": parsed("requesters")?,
                     "verdict": row.try_get::<String, _>("verdict")?,
-                    "record": parsed("record")?,
+                    "record": without_call(record),
                     "decision": parsed("decision")?,
                     "outcome": row.try_get::<Option<String>, _>("outcome")?,
                     "endedAt": row.try_get::<Option<i64>, _>("ended_at")?,
@@ -122,4 +145,11 @@ pub async fn list(
             })
         })
         .collect()
+}
+
+fn without_call(mut record: Value) -> Value {
+    if let Value::Object(fields) = &mut record {
+        fields.remove("call");
+    }
+    record
 }

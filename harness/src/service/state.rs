@@ -33,14 +33,14 @@ impl Service {
         }
     }
 
-    /// Variables of keys that models of the Workspace take and that are not here.
+    /// Names of keys that models of the Workspace take and that are not here.
     fn missing_keys(&self) -> Vec<String> {
         let mut missing: Vec<String> = self
             .catalog
             .needed_keys()
             .into_iter()
             .filter(|key| !key.present)
-            .map(|key| key.variable)
+            .map(|key| key.name)
             .collect();
         missing.sort();
         missing.dedup();
@@ -105,6 +105,8 @@ impl Service {
             database_bytes: self.database_bytes(),
             started_ms: self.started.0,
             pid: std::process::id(),
+            full_since_ms: self.engine.full_since().map_or(0, |since| since.0),
+            database_path: self.database.display().to_string(),
         })
     }
 

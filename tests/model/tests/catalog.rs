@@ -20,7 +20,9 @@ async fn a_missing_key_is_named_and_its_arrival_is_enough() {
     );
     catalog.replace(&specs(&yaml)).unwrap();
     match ask(&catalog, "m", vec![user("hi")]).await {
-        Err(ModelError::NotConfigured { needs }) => assert_eq!(needs, "MY_KEY"),
+        Err(ModelError::NotConfigured { needs }) => {
+            assert_eq!(needs, format!("MY_KEY (for {url})"))
+        }
         other => panic!("{other:?}"),
     }
     assert!(server.requests().is_empty());
@@ -31,7 +33,10 @@ async fn a_missing_key_is_named_and_its_arrival_is_enough() {
     );
     assert_eq!(needed[0].endpoint.as_deref(), Some(url.as_str()));
 
-    keys.set("MY_KEY", "sk-mine");
+    // A key that was handed over for another server is not this one's.
+    keys.set("MY_KEY", "sk-for-another-server");
+    assert!(!catalog.needed_keys()[0].present);
+    keys.set(&needed[0].name, "sk-mine");
     server.queue(Reply::says("hello"));
     assert_eq!(
         said(&ask(&catalog, "m", vec![user("hi")]).await.unwrap().content),

@@ -307,8 +307,8 @@ async fn a_wrong_key_or_model_or_address_names_the_way_out() {
     let own = Catalog::new(keys.clone(), "/nowhere", Limits::default());
     own.replace(&serde_saphyr::from_str::<Vec<ModelSpec>>(&more).unwrap())
         .unwrap();
-    keys.set("BAD_KEY", WRONG_KEY);
-    keys.set("ODD_KEY", "two\nlines");
+    keys.set(&key_name("BAD_KEY", Some(&openai)), WRONG_KEY);
+    keys.set(&key_name("ODD_KEY", Some(&openai)), "two\nlines");
     let rows = [
         (&own, "badkey", "fatal", "BAD_KEY"),
         (&own, "oddkey", "fatal", "stray characters"),

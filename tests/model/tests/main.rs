@@ -19,7 +19,7 @@ use mooring_durable::{
     message::{Message, Part, ToolCall, ToolSchema},
     model::{ModelError, ModelRequest, ModelResponse, Models, PartialSink, RequestContext, Usage},
 };
-use mooring_harness::model::{Catalog, KeyStore, Limits};
+use mooring_harness::model::{Catalog, KeyStore, Limits, key_name};
 use mooring_tests::model::ModelServer;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -30,9 +30,11 @@ const WIRES: [&str; 2] = ["openai", "anthropic"];
 /// A catalog of one model for each wire, and what else a test wants.
 fn catalog_with(server: &ModelServer, limits: Limits, more: &str) -> Catalog {
     let keys = Arc::new(KeyStore::new());
-    keys.set("TEST_KEY", "sk-test");
-    let catalog = Catalog::new(keys, "/nowhere", limits);
     let (openai, anthropic) = (server.openai_url(), server.anthropic_url());
+    for url in [&openai, &anthropic] {
+        keys.set(&key_name("TEST_KEY", Some(url)), "sk-test");
+    }
+    let catalog = Catalog::new(keys, "/nowhere", limits);
     let specs: Vec<ModelSpec> = serde_saphyr::from_str(&format!(
         r#"
 - {{ name: openai, provider: openai, model: gpt-4o, endpoint: "{openai}", apiKeyEnv: TEST_KEY }}
