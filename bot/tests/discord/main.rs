@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cards;
+mod cluster;
 mod delivery;
 mod dev;
 mod double;

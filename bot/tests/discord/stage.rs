@@ -35,12 +35,20 @@ impl Program {
         token: &str,
         sweep: u64,
     ) -> Program {
+        let folder = folder.display().to_string();
+        let variables = [("DISCORD_TOKEN", token.to_owned())];
+        let sweep = sweep.to_string();
+        let arguments = ["--workspaces", &folder, "--sweep", &sweep];
+        Program::with(standin, &variables, &arguments)
+    }
+
+    /// With these variables and arguments.
+    pub fn with(standin: &StandIn, variables: &[(&str, String)], arguments: &[&str]) -> Program {
         let mut child = Command::new(env!("CARGO_BIN_EXE_mooring-bot"))
-            .arg("--workspaces")
-            .arg(folder)
+            .args(arguments)
             .args(["--rest", &standin.rest(), "--gateway", &standin.gateway()])
-            .args(["--sweep", &sweep.to_string()])
-            .env("DISCORD_TOKEN", token)
+            .env("DISCORD_TOKEN", TOKEN)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .env("RUST_LOG", "info")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -113,6 +121,14 @@ impl Program {
 
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn terminate(self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().unwrap() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        let (status, said) = self.ended().await;
+        assert_eq!(status, Some(0), "{said}");
     }
 
     /// Waits for its end; what it said.
