@@ -184,7 +184,8 @@ pub async fn run(args: Args) -> Result<(), BotError> {
     let folder = args.workspaces.clone();
     let roster = folder.map(|folder| folder::read(&folder)).transpose()?;
     let front = Front::new(Settings {
-        token: args.token,
+        // A Secret that was made from a file ends with that file's last newline.
+        token: args.token.trim().to_owned(),
         rest: args.rest,
         gateway: args.gateway,
         sweep: Duration::from_secs(args.sweep.max(1)),
