@@ -173,7 +173,14 @@ impl Rest {
             .connect_timeout(Duration::from_secs(10))
             .timeout(TIMEOUT)
             .build()
-            .map_err(|error| crate::BotError::Argument(error.to_string()))?;
+            .map_err(|error| {
+                let why = std::error::Error::source(&error).map(ToString::to_string);
+                crate::BotError::Argument(format!(
+                    "no HTTPS client can be made (are there certificates of authorities, as in \
+                     Debian's package ca-certificates?): {}",
+                    why.unwrap_or_else(|| error.to_string())
+                ))
+            })?;
         Ok(Arc::new(Rest {
             client,
             base: base.trim_end_matches('/').to_owned(),
