@@ -122,6 +122,18 @@ impl Step {
         });
         self.batch
             .drop_open(approval.conversation, What::Approval, approval.task.0);
+        if matches!(
+            state,
+            ApprovalState::Approved | ApprovalState::Denied | ApprovalState::Expired
+        ) {
+            // The call goes on, also where this process ends before it does.
+            self.batch.put_open(
+                approval.conversation,
+                What::Call,
+                approval.call.0,
+                Wake::Runnable,
+            );
+        }
         self.changes.push(Change::ApprovalSettled {
             approval: (*approval).clone(),
         });
@@ -153,6 +165,12 @@ impl Step {
         };
         self.batch
             .put_open(approval.conversation, What::Approval, approval.task.0, wake);
+        self.batch.put_open(
+            approval.conversation,
+            What::Call,
+            approval.call.0,
+            Wake::OnEvent,
+        );
         self.changes.push(Change::ApprovalAsked {
             approval: approval.clone(),
         });
