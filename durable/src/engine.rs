@@ -260,6 +260,10 @@ impl Engine {
             .to_owned();
         let at = session.now();
         let mut batch = Batch::default();
+        let changes = vec![Change::ConversationCreated {
+            conversation: id,
+            settings: settings.clone(),
+        }];
         batch.insert_conversation(&ConversationRow {
             id,
             title,
@@ -268,7 +272,6 @@ impl Engine {
             last_at: at,
             origin: Origin::default(),
         });
-        let changes = vec![Change::ConversationCreated { conversation: id }];
         let mut statements = session.ports.ledger.statements(at, &changes);
         statements.extend(extra);
         let view = Some(crate::view::ChangeView::empty(id));

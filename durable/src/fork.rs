@@ -97,7 +97,10 @@ impl Engine {
                 texts: Vec::new(),
             }));
         }
-        let changes = vec![Change::ConversationCreated { conversation: id }];
+        let changes = vec![Change::ConversationCreated {
+            conversation: id,
+            settings: fork.settings,
+        }];
         let mut extra = session.ports.ledger.statements(at, &changes);
         extra.extend(fork.extra);
         let request = Request {

@@ -40,6 +40,7 @@ pub enum Bind {
 pub enum Change {
     ConversationCreated {
         conversation: ConversationId,
+        settings: Value,
     },
     /// A new submission; its state says whether it was placed at once.
     Admitted {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mooring_durable::{
     gate::{Approval, ApprovalState, Decision},
-    id::{Incarnation, Millis},
+    id::{ConversationId, Incarnation, Millis},
     ledger::{Change, Ledger, Refusal, Run, RunOutcome, RunState, Statement},
     message::Part,
     model::Usage,
@@ -290,6 +290,18 @@ fn discord<'a>(submission: &'a Submission, name: &str) -> Option<&'a str> {
         .filter(|text| !text.is_empty())
 }
 
+/// The row of a thread, with the conversation that was made for it.
+fn begun(conversation: ConversationId, settings: &Value) -> Option<Statement> {
+    let field = |name: &str| settings.get(name).and_then(Value::as_str);
+    Some(thread::made(
+        field("thread")?,
+        field("channel")?,
+        Some(conversation),
+        field("cursor")?,
+        field("title").unwrap_or_default(),
+    ))
+}
+
 /// Thread, cursor and messages of an input that came from Discord.
 fn admitted(submission: &Submission) -> Vec<Statement> {
     let Some(thread_id) = discord(submission, "thread") else {
@@ -388,9 +400,11 @@ impl Ledger for Books {
                     let asked = inputs.first().and_then(|input| discord(input, "message"));
                     out.extend(self.run_ended(at, run, outcome, asked));
                 }
-                Change::ConversationCreated { .. }
-                | Change::CallStarted { .. }
-                | Change::Settled { .. } => {}
+                Change::ConversationCreated {
+                    conversation,
+                    settings,
+                } => out.extend(begun(*conversation, settings)),
+                Change::CallStarted { .. } | Change::Settled { .. } => {}
             }
         }
         out

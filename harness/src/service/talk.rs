@@ -110,30 +110,23 @@ impl Service {
             if let Some(conversation) = found.and_then(|row| row.conversation) {
                 return Ok(conversation);
             }
-            let settings = json!({ "title": thread.name, "thread": thread.thread_id });
-            let conversation = self
+            // The ledger makes the thread's row in the conversation's commit, before
+            // the first input is admitted: the anchor of that input has a thread.
+            let settings = json!({
+                "title": thread.name,
+                "thread": thread.thread_id,
+                "channel": thread.channel_id,
+                // Without a known past the thread begins with this message.
+                "cursor": match thread.previous_message_id.as_str() {
+                    "" => &thread.message_id,
+                    previous => previous,
+                },
+            });
+            return self
                 .engine
                 .create_conversation(&self.model_of(request), settings, Vec::new())
                 .await
-                .map_err(session)?;
-            // The thread's row carries its conversation before the first input
-            // is admitted, so that the anchor of that input has a thread.
-            let row = thread::made(
-                &thread.thread_id,
-                &thread.channel_id,
-                Some(conversation),
-                // Without a known past the thread begins with this message.
-                match thread.previous_message_id.as_str() {
-                    "" => thread.message_id.as_str(),
-                    previous => previous,
-                },
-                &thread.name,
-            );
-            self.engine
-                .commit("thread", vec![row])
-                .await
-                .map_err(session)?;
-            return Ok(conversation);
+                .map_err(session);
         }
         match request.conversation {
             0 => {
