@@ -25,6 +25,10 @@ pub struct Project {
     _home: tempfile::TempDir,
     pub folder: PathBuf,
     home: PathBuf,
+    /// The `mooring` that is run.
+    pub program: PathBuf,
+    /// Further variables of what is started.
+    pub variables: Vec<(String, String)>,
 }
 
 /// The program under test, built beside the tests.
@@ -63,6 +67,8 @@ impl Project {
         let project = Project {
             folder,
             home: home.path().to_owned(),
+            program: program(),
+            variables: Vec::new(),
             _home: home,
         };
         let made = Command::new("git")
@@ -114,7 +120,7 @@ impl Project {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        self.command_of(program(), arguments)
+        self.command_of(&self.program, arguments)
     }
 
     /// Another program, as a person of this project runs it.
@@ -129,6 +135,7 @@ impl Project {
             .env("XDG_STATE_HOME", self.home.join("state"))
             .env("XDG_RUNTIME_DIR", self.home.join("run"))
             .env("XDG_CACHE_HOME", self.home.join("cache"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }
@@ -195,6 +202,11 @@ impl Project {
             return client;
         }
         self.start().await
+    }
+
+    /// A client of the harness where one runs.
+    pub async fn running(&self) -> Option<Client> {
+        self.try_client().await
     }
 
     async fn try_client(&self) -> Option<Client> {

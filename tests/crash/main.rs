@@ -5,6 +5,8 @@
 //! a phase was hit fewer than five times has shown too little, and fails.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod walk;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
