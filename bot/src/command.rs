@@ -12,7 +12,7 @@ const TEXT: u8 = 3;
 
 /// Name, description and options of every command; [`crate::interact`] has a
 /// handler for each.
-pub const COMMANDS: [(&str, &str); 9] = [
+pub const COMMANDS: [(&str, &str); 13] = [
     ("new", "Start a new conversation in a thread of its own"),
     ("status", "Show what this conversation is doing"),
     ("stop", "Stop the run of this conversation"),
@@ -20,6 +20,13 @@ pub const COMMANDS: [(&str, &str); 9] = [
     ("approve", "Approve a step that waits"),
     ("deny", "Deny a step that waits"),
     ("pending", "List the steps that wait for approval"),
+    ("reset", "Let this conversation begin anew"),
+    ("fork", "Go on in a thread of its own with the same history"),
+    ("btw", "Ask beside this conversation, which does not see it"),
+    (
+        "resume",
+        "Let a conversation go on in this thread, or in a new one",
+    ),
     ("usage", "Show what this conversation has used"),
     ("help", "Say what the bot can do here"),
 ];
@@ -47,6 +54,15 @@ fn options(command: &str) -> Vec<Value> {
             ]);
             vec![option("id", "The step", true, true), scope]
         }
+        "reset" => vec![option(
+            "brief",
+            "What the model is told at the new beginning",
+            false,
+            false,
+        )],
+        "fork" => vec![option("title", "What the fork is for", false, false)],
+        "btw" => vec![option("text", "What to ask", true, false)],
+        "resume" => vec![option("id", "The conversation", true, true)],
         "deny" => vec![
             option("id", "The step", true, true),
             option("reason", "Why, for the agent", false, false),

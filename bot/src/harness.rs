@@ -195,6 +195,9 @@ impl Harness {
     call!(view, ViewRequest -> ConversationView);
     call!(usage, UsageRequest -> UsageResponse);
     call!(status, StatusRequest -> StatusResponse);
+    call!(reset, ResetRequest -> ResetResponse);
+    call!(fork, ForkRequest -> ForkResponse);
+    call!(resume, ResumeRequest -> ResumeResponse);
     call!(conversations, ConversationsRequest -> ConversationsResponse);
 
     /// Rows as they come due, until the harness goes away.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::mentions;
 use crate::bot::Bot;
+use crate::branch;
 use crate::harness::HarnessError;
 use crate::id::Id;
 use crate::payload::Interaction;
@@ -48,7 +49,7 @@ pub async fn handle(bot: Arc<Bot>, interaction: Interaction) {
     }
 }
 
-fn author(interaction: &Interaction) -> wire::Author {
+pub(crate) fn author(interaction: &Interaction) -> wire::Author {
     let member = interaction.member.as_ref();
     let user = member.and_then(|member| member.user.as_ref());
     wire::Author {
@@ -194,7 +195,11 @@ async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
             .into();
     };
     let result = match interaction.command() {
-        "new" => return start(bot, &place, interaction).await,
+        "new" => branch::start(bot, &place, interaction).await,
+        "fork" => branch::fork(bot, &place, interaction).await,
+        "btw" => branch::aside(bot, &place, interaction).await,
+        "resume" => branch::resume(bot, &place, interaction).await,
+        "reset" => reset(bot, &place, interaction).await,
         "status" => status(bot, &place, interaction).await,
         "stop" => stop(bot, &place, interaction).await,
         "queue" => queue(bot, &place, interaction).await,
@@ -231,7 +236,7 @@ fn help() -> String {
 
 /// The conversation of the interaction's thread. After a start the first sweep may
 /// not have been there yet: then the harness is asked.
-async fn conversation(
+pub(crate) async fn conversation(
     bot: &Bot,
     place: &Place,
     interaction: &Interaction,
@@ -247,7 +252,8 @@ async fn conversation(
     Ok(bot.threads.conversation(thread))
 }
 
-const NO_CONVERSATION: &str = "There is no conversation here. Use this in a conversation's thread.";
+pub(crate) const NO_CONVERSATION: &str =
+    "There is no conversation here. Use this in a conversation's thread.";
 
 async fn view(
     bot: &Bot,
@@ -341,6 +347,28 @@ async fn stop(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<Str
         "Stopped."
     } else {
         "Nothing is running here."
+    }
+    .into())
+}
+
+async fn reset(
+    bot: &Bot,
+    place: &Place,
+    interaction: &Interaction,
+) -> Result<String, HarnessError> {
+    let Some(conversation) = conversation(bot, place, interaction).await? else {
+        return Ok(NO_CONVERSATION.into());
+    };
+    let request = wire::ResetRequest {
+        conversation,
+        request_id: interaction.id.to_string(),
+        brief: interaction.option("brief").unwrap_or_default(),
+        author: Some(author(interaction)),
+    };
+    let answer = place.harness.reset(request).await?;
+    Ok(match answer.state.as_str() {
+        "queued" => "The run that is going ends first; then the conversation begins anew.",
+        _ => "The conversation begins anew: what was said before is kept, and the model does not see it.",
     }
     .into())
 }
@@ -469,64 +497,6 @@ async fn pending(
     Ok(text)
 }
 
-/// A new conversation: the request is shown in the channel, a thread is opened on
-/// it, and the interaction's id is the request id.
-async fn start(bot: &Arc<Bot>, place: &Arc<Place>, interaction: &Interaction) -> String {
-    let text = interaction.option("text").unwrap_or_default();
-    let author = author(interaction);
-    if place.forum.load(std::sync::atomic::Ordering::Relaxed) {
-        return "In a forum, make a post instead.".into();
-    }
-    let opening = crate::send::Outgoing {
-        channel: place.channel,
-        text: cut(
-            &format!("**{}**: {text}", one_line(&author.display_name, 60)),
-            crate::split::LIMIT,
-        ),
-        reply_to: None,
-        components: Value::Null,
-        notify: vec![],
-        file: None,
-        key: format!("new-{}", interaction.id),
-        sent_since_ms: None,
-        not: vec![],
-    };
-    let thread = match crate::send::send_once(&bot.api, bot.me, opening).await {
-        Ok(message) => message,
-        Err(error) => return format!("The conversation could not be opened: {error}"),
-    };
-    let name = Some(one_line(&text, 90)).filter(|name| !name.is_empty());
-    let name = name.unwrap_or_else(|| "conversation".into());
-    if let Err(error) = bot.api.open_thread(place.channel, thread, &name).await {
-        return format!("The thread could not be opened: {error}");
-    }
-    let request = wire::SubmitRequest {
-        thread: Some(wire::Thread {
-            thread_id: thread.to_string(),
-            channel_id: place.channel.to_string(),
-            message_id: thread.to_string(),
-            previous_message_id: thread.before().to_string(),
-            name,
-            ..wire::Thread::default()
-        }),
-        request_id: interaction.id.to_string(),
-        content: vec![wire::Part {
-            part: Some(wire::part::Part::Text(text)),
-        }],
-        author: Some(author),
-        ..wire::SubmitRequest::default()
-    };
-    let since = tokio::time::Instant::now();
-    match place.harness.submit(request).await {
-        Ok(done) => {
-            bot.threads.talks(thread, place.channel, done.conversation);
-            bot.typing.start_since(&bot.api, thread, since);
-            format!("Started in <#{thread}>.")
-        }
-        Err(error) => told(&error),
-    }
-}
-
 /// Offers ids while the user types.
 async fn complete(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestError> {
     let typed = interaction.data["options"]
@@ -539,7 +509,18 @@ async fn complete(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestE
         .to_lowercase();
     let mut choices: Vec<(String, String)> = Vec::new();
     if let Some(place) = place_of(bot, interaction).await {
-        if interaction.command() == "queue" {
+        if interaction.command() == "resume" {
+            let request = wire::ConversationsRequest {
+                limit: 200,
+                before: 0,
+            };
+            if let Ok(answer) = place.harness.conversations(request).await {
+                choices.extend(answer.conversations.into_iter().map(|one| {
+                    let label = format!("{} {}", one.id, one.title);
+                    (one_line(&label, 90), one.id.to_string())
+                }));
+            }
+        } else if interaction.command() == "queue" {
             if let Ok(Some(view)) = view(bot, &place, interaction).await {
                 choices.extend(
                     view.inbox.into_iter().map(|submission| {

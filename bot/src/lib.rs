@@ -14,7 +14,7 @@
 //! | [`intake`] | messages to inputs: routing, joining of split pastes, attachments |
 //! | [`catchup`] | what was said while nobody listened |
 //! | [`deliver`] | outbox rows to messages, each once |
-//! | [`interact`] | slash commands and buttons |
+//! | [`interact`], [`branch`] | slash commands and buttons |
 //! | [`check`] | start-up checks of intents and permissions |
 //! | [`health`] | probes, metrics, conditions |
 //! | [`folder`], [`cluster`] | where workspaces come from: files, or the API server |
@@ -29,6 +29,7 @@ pub mod api;
 pub mod args;
 pub mod attachment;
 pub mod bot;
+pub mod branch;
 pub mod catchup;
 pub mod check;
 pub mod cluster;

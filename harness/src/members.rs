@@ -22,6 +22,8 @@ pub enum Act {
     Fork,
     /// Let a conversation begin anew.
     Reset,
+    /// Let a conversation go on in another thread.
+    Resume,
     /// Stop a run or withdraw an input of one's own.
     StopOwn,
     /// Stop somebody else's.
@@ -37,7 +39,7 @@ impl Act {
         match self {
             Act::Talk | Act::Fork | Act::StopOwn => Role::User,
             Act::Decide => Role::Approver,
-            Act::StopOthers | Act::Reset | Act::GrantWorkspace => Role::Maintainer,
+            Act::StopOthers | Act::Reset | Act::Resume | Act::GrantWorkspace => Role::Maintainer,
         }
     }
 }
@@ -139,7 +141,9 @@ mod tests {
             (Some(Role::Approver), Act::Decide, true),
             (Some(Role::Approver), Act::StopOthers, false),
             (Some(Role::Approver), Act::GrantWorkspace, false),
+            (Some(Role::Approver), Act::Resume, false),
             (Some(Role::Maintainer), Act::GrantWorkspace, true),
+            (Some(Role::Maintainer), Act::Resume, true),
         ] {
             assert_eq!(may(&actor(role), act).is_ok(), allowed, "{role:?} {act:?}");
         }

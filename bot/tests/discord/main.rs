@@ -4,6 +4,7 @@
 
 mod cards;
 mod cluster;
+mod commands;
 mod delivery;
 mod dev;
 mod double;

@@ -444,6 +444,10 @@ impl Harness for Service {
         Err(Status::unimplemented("the double has no commands"))
     }
 
+    async fn resume(&self, _: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
     async fn stop(&self, _: Request<wire::StopRequest>) -> Answer<wire::StopResponse> {
         Err(Status::unimplemented("the bot never asks for it"))
     }

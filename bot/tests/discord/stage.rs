@@ -119,13 +119,17 @@ impl Program {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
     /// Asks it to end, and waits until it has.
     pub async fn terminate(self) {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().unwrap() as i32);
+        let pid = nix::unistd::Pid::from_raw(self.pid() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
         let (status, said) = self.ended().await;
         assert_eq!(status, Some(0), "{said}");

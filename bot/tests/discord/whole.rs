@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mooring_discord_standin::act::{Act, Draft};
+use mooring_discord_standin::act::Draft;
 use mooring_discord_standin::fault::{DispatchFaultKind, FaultKind};
 use mooring_discord_standin::world::TEXT;
 use mooring_tests::project::met;
@@ -584,83 +584,6 @@ async fn f52_whatever_the_agent_says_or_is_refused_notifies_nobody() {
             }
         }
     });
-    office.check().await;
-}
-
-#[tokio::test]
-async fn every_command_is_answered_by_the_harness() {
-    let mut office = Office::built(TEXT, ", whenBusy: Queue", "model: \"\"").await;
-    office.stage.start().await;
-    let stage = &office.stage;
-    let thread = stage.mention("run touch published-4");
-    let card = office.says(thread, "**Approval needed**").await;
-    stage.post(thread, "run echo and-then");
-    let waits = office
-        .row("SELECT id FROM submission WHERE state = 'queued'")
-        .await;
-    let shows = async |name: &str, given: serde_json::Value| {
-        let command = stage.command(thread, stage.ada, name, given);
-        stage.shown(command).await
-    };
-    let listed = shows("pending", options(&[])).await;
-    assert!(listed.contains("bash `touch published-4`"), "{listed}");
-    let id = listed.split('`').nth(1).unwrap().to_owned();
-    let act = Act::Complete {
-        name: "approve".into(),
-        options: json!([{"name": "id", "type": 3, "value": "PUBLISH", "focused": true}]),
-    };
-    let typed = stage
-        .standin
-        .act(|world| world.interact(stage.me, thread, stage.ada, act));
-    let choices = stage
-        .until("the choices", |world| {
-            let callback = world.interactions[&typed].callback.as_ref()?;
-            Some(callback["data"]["choices"].clone())
-        })
-        .await;
-    assert_eq!(choices[0]["value"], id, "{choices}");
-    for (name, given, expected) in [
-        ("help", options(&[]), "`/stop`".to_owned()),
-        ("status", options(&[]), "1 in the queue".into()),
-        ("usage", options(&[]), "This conversation:".into()),
-        ("queue", options(&[]), format!("{waits}. run echo and-then")),
-        (
-            "queue",
-            options(&[("withdraw", &waits)]),
-            "Withdrawn.".into(),
-        ),
-        ("queue", options(&[]), "Nothing waits.".into()),
-        (
-            "deny",
-            options(&[("id", "nonsense")]),
-            "there is no approval".into(),
-        ),
-        ("stop", options(&[]), "Stopped.".into()),
-        ("stop", options(&[]), "Nothing is running here.".into()),
-    ] {
-        let shown = shows(name, given).await;
-        assert!(shown.contains(&expected), "/{name}: {shown}");
-    }
-    // The card of a run that was stopped is closed.
-    stage
-        .until("the card is closed", |world| {
-            let card = world.message(thread, card.id)?;
-            card.components.is_empty().then_some(())
-        })
-        .await;
-    let command = stage.command(
-        stage.channel,
-        stage.ada,
-        "new",
-        options(&[("text", "run echo start-here")]),
-    );
-    let shown = stage.shown(command).await;
-    let opened: u64 = shown
-        .trim_start_matches("Started in <#")
-        .trim_end_matches(">.")
-        .parse()
-        .unwrap();
-    office.says(opened, "start-here\n```").await;
     office.check().await;
 }
 

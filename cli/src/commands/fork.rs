@@ -29,7 +29,7 @@ pub async fn run_fork(project: Option<&Path>, args: ForkArgs) -> Result<Exit, Er
         side_chat: args.side,
         title: args.title,
         model: args.model.unwrap_or_default(),
-        author: None,
+        ..ForkRequest::default()
     };
     say(fork(&connection, request).await?)?;
     Ok(Exit::Done)

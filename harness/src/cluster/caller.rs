@@ -50,6 +50,9 @@ impl Caller {
                 "Advance",
                 "Outbox",
                 "Ack",
+                "Reset",
+                "Fork",
+                "Resume",
             ],
             Caller::Operator => &["Status", "Usage", "Conversations", "Approvals"],
             Caller::Terminal => &[

@@ -69,6 +69,14 @@ pub fn deleted(thread_id: &str) -> Statement {
     }
 }
 
+/// The conversation goes on elsewhere; the row with its cursor stays.
+pub fn left(conversation: ConversationId) -> Statement {
+    Statement {
+        sql: "UPDATE mooring_thread SET conversation = NULL WHERE conversation = ?1",
+        binds: vec![Bind::Int(conversation.0)],
+    }
+}
+
 /// The newest anchor's message.
 pub fn anchored(conversation: ConversationId, message_id: &str) -> Statement {
     Statement {

@@ -12,7 +12,10 @@ use mooring_wire::{
 use serde_json::json;
 use tonic::Status;
 
-use super::{Service, convert, session, talk::not_admitted};
+use super::{
+    Service, convert, session,
+    talk::{not_admitted, thread_settings},
+};
 use crate::members::{Act, Actor, may};
 
 /// Bytes of a brief.
@@ -75,7 +78,10 @@ impl Service {
                     false => Shows::All,
                 },
                 model: Some(request.model).filter(|model| !model.is_empty()),
-                settings: json!({ "title": title }),
+                settings: match &request.thread {
+                    Some(thread) => thread_settings(thread, &title),
+                    None => json!({ "title": title }),
+                },
                 note: Some(note),
                 extra: Vec::new(),
             })

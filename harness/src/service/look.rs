@@ -1,5 +1,7 @@
 //! Views of what is committed.
 
+use std::collections::HashMap;
+
 use mooring_durable::id::{ConversationId, EntryId, TaskId};
 use mooring_wire::{
     code::{Code, status},
@@ -7,7 +9,8 @@ use mooring_wire::{
 };
 use tonic::Status;
 
-use super::{Service, convert, session};
+use super::{Service, convert, session, storage};
+use crate::record::thread;
 
 /// Entries of a page where the caller does not say.
 const PAGE: usize = 100;
@@ -53,18 +56,19 @@ impl Service {
             .conversations(page(request.limit), before)
             .await
             .map_err(session)?;
+        let threads: HashMap<ConversationId, String> = thread::list(self.engine.reader())
+            .await
+            .map_err(|error| storage(&error))?
+            .into_iter()
+            .filter_map(|row| Some((row.conversation?, row.thread_id)))
+            .collect();
         let conversations = found
             .into_iter()
             // Made for an input that a crash kept from arriving; it comes again.
             .filter(|one| one.entries > 0 || one.queued > 0 || one.state != "idle")
             .map(|one| wire::conversations_response::Conversation {
                 id: one.id.0,
-                thread_id: one
-                    .settings
-                    .get("thread")
-                    .and_then(|id| id.as_str())
-                    .unwrap_or_default()
-                    .to_owned(),
+                thread_id: threads.get(&one.id).cloned().unwrap_or_default(),
                 title: one.title,
                 last_at_ms: one.last_at.0,
                 state: one.state.into(),

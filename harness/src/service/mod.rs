@@ -4,6 +4,7 @@ mod convert;
 mod decide;
 mod fork;
 mod look;
+mod resume;
 mod state;
 mod talk;
 mod threads;
@@ -307,6 +308,13 @@ impl wire::harness_server::Harness for Service {
 
     async fn outbox(&self, _request: Request<wire::OutboxRequest>) -> Answer<Self::OutboxStream> {
         Ok(Response::new(self.outbox()))
+    }
+
+    async fn resume(&self, request: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.resume(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn ack(&self, request: Request<wire::AckRequest>) -> Answer<wire::AckResponse> {

@@ -110,18 +110,7 @@ impl Service {
             if let Some(conversation) = found.and_then(|row| row.conversation) {
                 return Ok(conversation);
             }
-            // The ledger makes the thread's row in the conversation's commit, before
-            // the first input is admitted: the anchor of that input has a thread.
-            let settings = json!({
-                "title": thread.name,
-                "thread": thread.thread_id,
-                "channel": thread.channel_id,
-                // Without a known past the thread begins with this message.
-                "cursor": match thread.previous_message_id.as_str() {
-                    "" => &thread.message_id,
-                    previous => previous,
-                },
-            });
+            let settings = thread_settings(thread, &thread.name);
             return self
                 .engine
                 .create_conversation(&self.model_of(request), settings, Vec::new())
@@ -274,6 +263,22 @@ fn title(content: &[Part]) -> String {
         None => line.to_owned(),
         Some((cut, _)) => format!("{}…", &line[..cut]),
     }
+}
+
+/// Settings of a conversation that has a thread. The ledger makes the thread's row
+/// in the conversation's commit, before the first input is admitted: the anchor of
+/// that input has a thread.
+pub(super) fn thread_settings(thread: &wire::Thread, title: &str) -> Value {
+    json!({
+        "title": title,
+        "thread": thread.thread_id,
+        "channel": thread.channel_id,
+        // Without a known past the thread begins with this message.
+        "cursor": match thread.previous_message_id.as_str() {
+            "" => &thread.message_id,
+            previous => previous,
+        },
+    })
 }
 
 /// Where in Discord an input came from, as it is stored with the submission.

@@ -1,0 +1,198 @@
+//! Slash commands against the real harness.
+
+use mooring_discord_standin::act::Act;
+use mooring_discord_standin::world::TEXT;
+use serde_json::json;
+
+use crate::office::Office;
+use crate::stage::options;
+
+#[tokio::test]
+async fn every_command_is_answered_by_the_harness() {
+    let mut office = Office::built(TEXT, ", whenBusy: Queue", "model: \"\"").await;
+    office.stage.start().await;
+    let stage = &office.stage;
+    let thread = stage.mention("run touch published-4");
+    let card = office.says(thread, "**Approval needed**").await;
+    stage.post(thread, "run echo and-then");
+    let waits = office
+        .row("SELECT id FROM submission WHERE state = 'queued'")
+        .await;
+    let shows = async |name: &str, given: serde_json::Value| {
+        let command = stage.command(thread, stage.ada, name, given);
+        stage.shown(command).await
+    };
+    let listed = shows("pending", options(&[])).await;
+    assert!(listed.contains("bash `touch published-4`"), "{listed}");
+    let id = listed.split('`').nth(1).unwrap().to_owned();
+    let act = Act::Complete {
+        name: "approve".into(),
+        options: json!([{"name": "id", "type": 3, "value": "PUBLISH", "focused": true}]),
+    };
+    let typed = stage
+        .standin
+        .act(|world| world.interact(stage.me, thread, stage.ada, act));
+    let choices = stage
+        .until("the choices", |world| {
+            let callback = world.interactions[&typed].callback.as_ref()?;
+            Some(callback["data"]["choices"].clone())
+        })
+        .await;
+    assert_eq!(choices[0]["value"], id, "{choices}");
+    for (name, given, expected) in [
+        ("help", options(&[]), "`/stop`".to_owned()),
+        ("status", options(&[]), "1 in the queue".into()),
+        ("usage", options(&[]), "This conversation:".into()),
+        ("queue", options(&[]), format!("{waits}. run echo and-then")),
+        (
+            "queue",
+            options(&[("withdraw", &waits)]),
+            "Withdrawn.".into(),
+        ),
+        ("queue", options(&[]), "Nothing waits.".into()),
+        (
+            "deny",
+            options(&[("id", "nonsense")]),
+            "there is no approval".into(),
+        ),
+        ("stop", options(&[]), "Stopped.".into()),
+        ("stop", options(&[]), "Nothing is running here.".into()),
+    ] {
+        let shown = shows(name, given).await;
+        assert!(shown.contains(&expected), "/{name}: {shown}");
+    }
+    // The card of a run that was stopped is closed.
+    stage
+        .until("the card is closed", |world| {
+            let card = world.message(thread, card.id)?;
+            card.components.is_empty().then_some(())
+        })
+        .await;
+    let command = stage.command(
+        stage.channel,
+        stage.ada,
+        "new",
+        options(&[("text", "run echo start-here")]),
+    );
+    let shown = stage.shown(command).await;
+    let opened: u64 = shown
+        .trim_start_matches("Started in <#")
+        .trim_end_matches(">.")
+        .parse()
+        .unwrap();
+    office.says(opened, "start-here\n```").await;
+    office.check().await;
+}
+
+#[tokio::test]
+async fn a_fork_a_side_chat_and_a_resumed_conversation_have_threads_of_their_own() {
+    let office = Office::ready().await;
+    let stage = &office.stage;
+    let thread = office.conversation().await;
+    let run = async |channel: u64, user: u64, name: &str, given: serde_json::Value| {
+        let command = stage.command(channel, user, name, given);
+        stage.shown(command).await
+    };
+    let opened = |shown: &str| -> u64 {
+        let id = shown.split("<#").nth(1).unwrap().split('>').next().unwrap();
+        id.parse().unwrap()
+    };
+    // What it answers stays in its own thread.
+    let shown = run(
+        thread,
+        stage.ada,
+        "fork",
+        options(&[("title", "try another way")]),
+    )
+    .await;
+    let fork = opened(&shown);
+    assert!(shown.starts_with("Conversation 2 is in"), "{shown}");
+    stage.post(fork, "run echo in-the-fork");
+    office.says(fork, "`run echo in-the-fork`: ok").await;
+    let shown = run(
+        thread,
+        stage.ada,
+        "btw",
+        options(&[("text", "run echo aside")]),
+    )
+    .await;
+    office.says(opened(&shown), "`run echo aside`: ok").await;
+    stage.post(thread, "run echo in-the-first");
+    office.says(thread, "`run echo in-the-first`: ok").await;
+    assert_eq!(
+        office.times(thread, "aside") + office.times(thread, "in-the-fork"),
+        0
+    );
+    // Maintainers move conversations; the old thread says where to.
+    let denied = run(stage.channel, stage.ada, "resume", options(&[("id", "1")])).await;
+    assert!(denied.contains("needs the role Maintainer"), "{denied}");
+    let taken = run(fork, office.grace, "resume", options(&[("id", "1")])).await;
+    assert!(taken.contains("This thread has conversation 2"), "{taken}");
+    let shown = run(
+        stage.channel,
+        office.grace,
+        "resume",
+        options(&[("id", "1")]),
+    )
+    .await;
+    let moved = opened(&shown);
+    office.says(thread, &format!("goes on in <#{moved}>")).await;
+    office.says(moved, "Conversation 1 goes on here").await;
+    stage.post(moved, "run echo moved-along");
+    office.says(moved, "`run echo moved-along`: ok").await;
+    let of = |thread: u64| {
+        office.rows(&format!(
+            "SELECT DISTINCT conversation FROM submission
+             WHERE json_extract(data, '$.discord.thread') = '{thread}'"
+        ))
+    };
+    assert_eq!(
+        (of(thread), of(moved)),
+        (vec!["1".to_owned()], vec!["1".to_owned()])
+    );
+    // A deleted thread's conversation comes back by its number.
+    stage.standin.act(|world| world.remove_channel(moved));
+    office
+        .row(&format!(
+            "SELECT 1 FROM mooring_thread WHERE thread_id = '{moved}' AND deleted = 1"
+        ))
+        .await;
+    let again = stage.standin.act(|world| {
+        world.open_thread(
+            stage.channel,
+            None,
+            stage.ada,
+            "a thread of people",
+            11,
+            10_080,
+        )
+    });
+    let shown = run(again, office.grace, "resume", options(&[("id", "1")])).await;
+    assert_eq!(shown, format!("Conversation 1 goes on in <#{again}>."));
+    stage.post(again, "run echo back-again");
+    office.says(again, "`run echo back-again`: ok").await;
+    office.check().await;
+}
+
+#[tokio::test]
+async fn a_reset_by_a_maintainer_lets_the_conversation_begin_anew() {
+    let office = Office::ready().await;
+    let stage = &office.stage;
+    let thread = office.conversation().await;
+    let run = async |user: u64| {
+        let given = options(&[("brief", "the tests are green")]);
+        stage
+            .shown(stage.command(thread, user, "reset", given))
+            .await
+    };
+    let denied = run(stage.ada).await;
+    assert!(denied.contains("needs the role Maintainer"), "{denied}");
+    let done = run(office.grace).await;
+    assert!(done.contains("begins anew"), "{done}");
+    office
+        .row("SELECT 1 FROM entry WHERE kind = 'pi.reset'")
+        .await;
+    stage.post(thread, "run echo afterwards");
+    office.says(thread, "`run echo afterwards`: ok").await;
+    office.check().await;
+}
