@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The answer to one call.
 ///
@@ -55,6 +56,16 @@ pub struct Policy {
     /// Expectations that are checked whenever the policy is loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PolicyTest>,
+}
+
+impl Policy {
+    /// SHA-256 (hex) of its canonical JSON: by it operator and harness tell whether
+    /// they speak of the same policy.
+    pub fn digest(&self) -> String {
+        // A struct of ordered maps has one JSON form.
+        let canonical = serde_json::to_vec(self).expect("a policy holds only text keys");
+        hex::encode(Sha256::digest(canonical))
+    }
 }
 
 /// One expectation: exactly one of `tool`, `bash`, `path`, and the verdict.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The names of a Workspace's conditions. Their reasons are stable: alerts and
 /// scripts may compare them.
 pub mod condition {
-    /// The summary: spec accepted, harness and sandbox ready.
+    /// The summary: spec accepted, harness and sandbox ready, egress denied, policy in force.
     pub const READY: &str = "Ready";
     /// Something is on its way to what the spec says (kstatus).
     pub const RECONCILING: &str = "Reconciling";
@@ -15,12 +15,16 @@ pub mod condition {
     pub const STALLED: &str = "Stalled";
     /// The spec is valid. While it is not, what was running keeps running on the last good one.
     pub const ACCEPTED: &str = "Accepted";
-    /// The harness's pod answers.
+    /// The harness answers and has the keys that its models take.
     pub const HARNESS_READY: &str = "HarnessReady";
-    /// The sandbox's pod answers.
+    /// The harness reaches the sandbox.
     pub const SANDBOX_READY: &str = "SandboxReady";
     /// The bot serves the workspace's channel; written by the bot.
     pub const DISCORD_READY: &str = "DiscordReady";
+    /// A probe has found that the sandbox reaches nothing.
+    pub const EGRESS_DENIED: &str = "EgressDenied";
+    /// The harness decides by the policy of this generation.
+    pub const POLICY_LOADED: &str = "PolicyLoaded";
 }
 
 /// What is known of a workspace.
@@ -40,9 +44,28 @@ pub struct WorkspaceStatus {
     /// Approvals that wait for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_approvals: Option<u32>,
+    /// SHA-256 (hex) of the policy by which the harness decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_digest: Option<String>,
+    /// Conversations there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversations: Option<u64>,
+    /// What was spent since midnight UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageToday>,
     /// Where the harness serves, inside the cluster (`HOST:PORT`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+}
+
+/// What a workspace has spent since midnight UTC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageToday {
+    /// US dollars, as a decimal string; models without a known price count nothing.
+    pub cost_usd: String,
+    /// Input and output tokens together.
+    pub tokens: u64,
 }
 
 /// One word for a workspace's state.

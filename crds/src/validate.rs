@@ -24,6 +24,23 @@ impl Display for Problem {
     }
 }
 
+/// [`validate`], and what only a cluster demands: operator and harness refuse the same.
+pub fn validate_in_cluster(spec: &WorkspaceSpec) -> Vec<Problem> {
+    let mut problems = validate(spec);
+    for (index, model) in spec.models.iter().enumerate() {
+        if model.api_key_secret_ref.is_none()
+            && model.provider != Provider::Rehearsal
+            && model.endpoint.is_none()
+        {
+            problems.push(Problem {
+                path: format!("spec.models[{index}].apiKeySecretRef"),
+                message: "in a cluster the key comes from a Secret: name and key are needed".into(),
+            });
+        }
+    }
+    problems
+}
+
 /// All that is wrong with `spec`; empty where nothing is.
 pub fn validate(spec: &WorkspaceSpec) -> Vec<Problem> {
     let mut problems = Problems(Vec::new());

@@ -38,6 +38,7 @@ use crate::status::WorkspaceStatus;
         type_ = "integer",
         json_path = ".status.pendingApprovals"
     ),
+    printcolumn(name = "Spent", type_ = "string", json_path = ".status.usage.costUsd"),
     printcolumn(
         name = "Age",
         type_ = "date",

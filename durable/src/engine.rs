@@ -29,7 +29,7 @@ use crate::{
         attempt::Attempt,
         batch::Batch,
         call,
-        conversation::{ConversationRow, Origin},
+        conversation::{self, ConversationRow, Origin},
         entry::kind,
         open_work, submission,
     },
@@ -655,6 +655,16 @@ impl Engine {
             .session()
             .reader
             .number(submission::QUEUED, &[])
+            .await?;
+        Ok(u64::try_from(count.unwrap_or(0)).unwrap_or(0))
+    }
+
+    /// Conversations there are.
+    pub async fn conversation_count(&self) -> Result<u64, SessionError> {
+        let count = self
+            .session()
+            .reader
+            .number(conversation::COUNT, &[])
             .await?;
         Ok(u64::try_from(count.unwrap_or(0)).unwrap_or(0))
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use aho_corasick::AhoCorasick;
 use mooring_crds::{Policy, Verdict};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::flags::FlagPattern;
 use crate::pattern::Pattern;
@@ -71,14 +70,12 @@ impl std::fmt::Debug for Rules {
 impl Rules {
     /// Compiles `policy`.
     pub fn new(policy: &Policy) -> Rules {
-        // A struct of ordered maps has one JSON form.
-        let canonical = serde_json::to_vec(policy).expect("a policy holds only text keys");
         Rules(Arc::new(Inner {
             tool: Table::new(&policy.tool, Folding::None),
             bash: Table::new(&policy.bash, Folding::None),
             path: Table::new(&policy.path, Folding::Strict),
             external_directory: policy.external_directory,
-            digest: hex::encode(Sha256::digest(canonical)),
+            digest: policy.digest(),
         }))
     }
 

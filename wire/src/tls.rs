@@ -215,10 +215,12 @@ fn tls(error: impl fmt::Display) -> WireError {
     WireError::Tls(error.to_string())
 }
 
-/// The files of one program: `tls.crt`, `tls.key`, `ca.crt` in a folder, as a
-/// Kubernetes Secret is mounted.
+/// The certificate of one program and the authority that it trusts: from
+/// `tls.crt`, `tls.key`, `ca.crt` in a folder, as a Kubernetes Secret is mounted,
+/// or from memory.
 pub struct Credentials {
-    folder: PathBuf,
+    /// `None` where they stay as they are.
+    folder: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -259,7 +261,23 @@ impl Credentials {
             looked: Instant::now(),
         };
         Ok(Arc::new(Self {
-            folder: folder.to_owned(),
+            folder: Some(folder.to_owned()),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Takes a certificate with its key, and the certificate of the authority, PEM.
+    ///
+    /// # Errors
+    /// A text that is not what its name says.
+    pub fn from_pem(issued: &Issued, authority: &str) -> Result<Arc<Self>, WireError> {
+        let state = State {
+            loaded: Arc::new(Loaded::parse(issued, authority)?),
+            stamp: [None; 3],
+            looked: Instant::now(),
+        };
+        Ok(Arc::new(Self {
+            folder: None,
             state: Mutex::new(state),
         }))
     }
@@ -268,11 +286,13 @@ impl Credentials {
     /// the old ones in force: a renewal writes them one after the other.
     fn current(&self) -> Arc<Loaded> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.looked.elapsed() >= LOOK_EVERY {
+        if let Some(folder) = &self.folder
+            && state.looked.elapsed() >= LOOK_EVERY
+        {
             state.looked = Instant::now();
-            let stamp = stamp(&self.folder);
+            let stamp = stamp(folder);
             if stamp != state.stamp
-                && let Ok(loaded) = Loaded::read(&self.folder)
+                && let Ok(loaded) = Loaded::read(folder)
             {
                 state.loaded = Arc::new(loaded);
                 state.stamp = stamp;
@@ -291,29 +311,38 @@ fn stamp(folder: &Path) -> Stamp {
 
 impl Loaded {
     fn read(folder: &Path) -> Result<Self, WireError> {
-        let path = |name: &str| folder.join(name);
-        let failed = |name: &str| {
-            let path = path(name);
-            move |error: rustls::pki_types::pem::Error| match error {
-                rustls::pki_types::pem::Error::Io(source) => WireError::File { path, source },
-                other => WireError::Tls(format!("{}: {other}", path.display())),
-            }
+        let text = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|source| WireError::File { path, source })
         };
-        let certificates = |name: &str| {
-            CertificateDer::pem_file_iter(path(name))
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(failed(name))
+        let issued = Issued {
+            certificate: text(FILES[0])?,
+            key: text(FILES[1])?,
         };
-        let chain = certificates(FILES[0])?;
-        let key = PrivateKeyDer::from_pem_file(path(FILES[1])).map_err(failed(FILES[1]))?;
+        Self::parse(&issued, &text(FILES[2])?).map_err(|error| match error {
+            WireError::Tls(message) => tls(format!("{}: {message}", folder.display())),
+            other => other,
+        })
+    }
+
+    fn parse(issued: &Issued, authority: &str) -> Result<Self, WireError> {
+        let failed = |name: &str, error: &dyn fmt::Display| tls(format!("{name}: {error}"));
+        let certificates = |name: &str, text: &str| {
+            CertificateDer::pem_slice_iter(text.as_bytes())
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| failed(name, &error))
+        };
+        let chain = certificates(FILES[0], &issued.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())
+            .map_err(|error| failed(FILES[1], &error))?;
         let mut roots = RootCertStore::empty();
-        for root in certificates(FILES[2])? {
+        for root in certificates(FILES[2], authority)? {
             roots.add(root).map_err(tls)?;
         }
         let roots = Arc::new(roots);
         let provider = provider();
         let key = CertifiedKey::from_der(chain, key, &provider)
-            .map_err(|error| tls(format!("{}: {error}", path(FILES[0]).display())))?;
+            .map_err(|error| failed(FILES[0], &error))?;
         Ok(Self {
             key: Arc::new(key),
             clients: WebPkiClientVerifier::builder_with_provider(

@@ -172,7 +172,9 @@ impl Actor {
         }
         let mut step = self.step("decide");
         step.extra = extra;
-        let late = approval.question.expires_at.is_some_and(|at| at <= step.at);
+        // It counts when it was given, which may be before this process could take it.
+        let given = decision.at.min(step.at);
+        let late = approval.question.expires_at.is_some_and(|at| at <= given);
         let state = match (late, decision.approved) {
             (true, _) => ApprovalState::Expired,
             (false, true) => ApprovalState::Approved,

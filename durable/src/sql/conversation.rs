@@ -31,6 +31,9 @@ pub(crate) const READ: &str =
     "SELECT id, title, settings, model, last_at, parent, parent_entry, owner_task, side_chat
  FROM conversation WHERE id = ? AND deleted_commit IS NULL";
 
+/// How many there are.
+pub(crate) const COUNT: &str = "SELECT count(*) FROM conversation WHERE deleted_commit IS NULL";
+
 /// Newest activity first, with what is open in each; from a conversation on.
 pub(crate) const LIST: &str = "SELECT c.id, c.title, c.settings, c.model, c.last_at,
  c.parent, c.parent_entry, c.owner_task, c.side_chat,
