@@ -11,7 +11,13 @@ pub struct Actor {
     pub requester: Requester,
     /// What they may do; `None` is nobody's member.
     pub role: Option<Role>,
+    /// Who else they are, by the Workspace's members.
+    pub also: Vec<Requester>,
 }
+
+/// Whoever speaks through a terminal that is attached to the cluster: all of them
+/// share one certificate.
+pub const ATTACHED: &str = "attached";
 
 /// An act that needs a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,27 @@ pub fn discord_role(members: &[Member], user: &str, roles: &[String]) -> Option<
         .max()
 }
 
+/// A Kubernetes user, with the role and the Discord id that their member entries
+/// give them.
+pub fn kubernetes_actor(members: &[Member], user: &str) -> Actor {
+    let own = || {
+        members
+            .iter()
+            .filter(|member| member.kubernetes_user.as_deref() == Some(user))
+    };
+    Actor {
+        requester: Requester::Kubernetes { user: user.into() },
+        role: own().map(|member| member.role).max(),
+        also: own()
+            .filter_map(|member| member.discord_user_id.clone())
+            .map(|id| Requester::Discord {
+                id,
+                name: user.into(),
+            })
+            .collect(),
+    }
+}
+
 /// May `actor` do `act`? The error is for people.
 pub fn may(actor: &Actor, act: Act) -> Result<(), String> {
     let needs = act.needs();
@@ -82,13 +109,28 @@ pub fn may_decide(
     requester_may_approve: bool,
 ) -> Result<(), String> {
     may(actor, Act::Decide)?;
-    let asked = approval
-        .requesters
-        .iter()
-        .any(|requester| same(requester, &actor.requester));
+    let asked = approval.requesters.iter().any(|requester| {
+        same(requester, &actor.requester) || actor.also.iter().any(|me| same(requester, me))
+    });
     if asked && !requester_may_approve {
         return Err(
             "who asked for a call may not approve it here (approvals.requesterMayApprove)".into(),
+        );
+    }
+    Ok(())
+}
+
+/// May `approval` be approved, where somebody asked for it whom nobody can tell
+/// apart from whoever decides?
+pub fn may_be_approved(approval: &Approval, requester_may_approve: bool) -> Result<(), String> {
+    let unknown = approval
+        .requesters
+        .iter()
+        .any(|requester| matches!(requester, Requester::Local { name } if name == ATTACHED));
+    if unknown && !requester_may_approve {
+        return Err(
+            "this was asked for through an attached terminal, so nobody knows by whom, and who asked may not approve it here (approvals.requesterMayApprove); deny it, or ask again on Discord"
+                .into(),
         );
     }
     Ok(())
@@ -132,6 +174,7 @@ mod tests {
         let actor = |role| Actor {
             requester: Requester::Local { name: "ada".into() },
             role,
+            also: Vec::new(),
         };
         for (role, act, allowed) in [
             (None, Act::Talk, false),
@@ -147,6 +190,18 @@ mod tests {
         ] {
             assert_eq!(may(&actor(role), act).is_ok(), allowed, "{role:?} {act:?}");
         }
+    }
+
+    #[test]
+    fn a_kubernetes_user_has_the_role_and_the_discord_id_of_their_entry() {
+        let mut ada = member(Some("1"), None, Role::Approver);
+        ada.kubernetes_user = Some("ada@example.com".into());
+        let members = [ada, member(Some("2"), None, Role::Maintainer)];
+        let actor = kubernetes_actor(&members, "ada@example.com");
+        assert_eq!(actor.role, Some(Role::Approver));
+        assert!(matches!(&actor.also[..], [Requester::Discord { id, .. }] if id == "1"));
+        let stranger = kubernetes_actor(&members, "eve@example.com");
+        assert_eq!((stranger.role, stranger.also.len()), (None, 0));
     }
 
     #[test]

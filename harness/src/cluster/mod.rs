@@ -1,6 +1,8 @@
 //! The harness in a pod of its own: Workspace and keys from the cluster, callers
 //! and sandbox over mutual TLS, health and metrics over HTTP.
 
+mod approval_object;
+mod approvals;
 mod caller;
 mod health;
 mod run;

@@ -8,6 +8,7 @@ use tonic::transport::Server;
 
 use super::{
     Settings,
+    approvals::Mirror,
     caller::{CallerLayer, Callers},
     health::Health,
     secrets::Secrets,
@@ -47,6 +48,7 @@ pub async fn run(settings: Settings) -> Result<(), Error> {
 
 struct Opened {
     harness: Harness,
+    mirror: Mirror,
     watched: Watched,
     secrets: Secrets,
     credentials: Arc<Credentials>,
@@ -59,7 +61,7 @@ async fn open(settings: &Settings, health: &Health) -> Result<Opened, Error> {
         .await
         .map_err(|error| Error::Serve(format!("no way to the API server: {error}")))?;
     let mut watched = Watched::new(
-        client,
+        client.clone(),
         &settings.namespace,
         &settings.workspace,
         &settings.data,
@@ -84,14 +86,16 @@ async fn open(settings: &Settings, health: &Health) -> Result<Opened, Error> {
         database: settings.data.join("mooring.db"),
         project: PROJECT.into(),
         scripts: settings.data.clone(),
-        source: Arc::new(Source::of_cluster(workspace)),
+        source: Arc::new(Source::of_cluster(workspace.clone())),
         keys,
         link: Link::new(place, false),
     }
     .open()
     .await?;
+    let mirror = Mirror::new(client, harness.service().clone(), &workspace);
     Ok(Opened {
         harness,
+        mirror,
         watched,
         secrets,
         credentials,
@@ -101,6 +105,7 @@ async fn open(settings: &Settings, health: &Health) -> Result<Opened, Error> {
 async fn serve(settings: &Settings, health: &Health, opened: Opened) -> Result<(), Error> {
     let Opened {
         mut harness,
+        mut mirror,
         watched,
         secrets,
         credentials,
@@ -121,7 +126,9 @@ async fn serve(settings: &Settings, health: &Health, opened: Opened) -> Result<(
             .follow(|| source.current(), || engine.models_changed())
             .await;
     });
+    mirror.catch_up().await;
     harness.start();
+    tokio::spawn(mirror.run());
     health.serves(service);
     tracing::info!(
         workspace = settings.workspace,

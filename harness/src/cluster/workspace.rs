@@ -118,7 +118,7 @@ fn read(object: &DynamicObject) -> Seen {
     let wrong = |what: String| format!("Workspace {name}: {what}");
     let spec: WorkspaceSpec =
         serde_json::from_value(spec).map_err(|error| wrong(format!("spec: {error}")))?;
-    let problems = mooring_crds::validate(&spec);
+    let problems = mooring_crds::validate_in_cluster(&spec);
     if !problems.is_empty() {
         let all: Vec<_> = problems.iter().map(ToString::to_string).collect();
         return Err(wrong(all.join("; ")));
@@ -158,6 +158,10 @@ mod tests {
                 "Workspace platform: spec: invalid type",
             ),
             (json!({"models": []}), "Workspace platform: spec.models"),
+            (
+                json!({"models": [{"name": "main", "provider": "openai", "model": "m"}]}),
+                "Workspace platform: spec.models[0].apiKeySecretRef",
+            ),
             (
                 json!({"models": [{"name": "main", "provider": "rehearsal"}],
                     "policy": {"bash": {"*": "deny"}, "tests": [{"bash": "ls", "expect": "allow"}]}}),

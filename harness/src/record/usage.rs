@@ -93,7 +93,8 @@ fn clamp(tokens: u64) -> i64 {
     i64::try_from(tokens).unwrap_or(i64::MAX)
 }
 
-fn day(at: Millis) -> String {
+/// The day of a moment, by UTC.
+pub fn day(at: Millis) -> String {
     jiff::Timestamp::from_millisecond(at.0)
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
         .strftime("%Y-%m-%d")

@@ -27,6 +27,13 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How often the absence of a network is proved anew.
 const PROBE_EVERY: Duration = Duration::from_secs(600);
+/// How often it is tried to prove it where it is not proved.
+const PROBE_AGAIN: Duration = Duration::from_secs(10);
+/// The longest pause between two attempts to reach a daemon on this machine,
+/// which each of them starts.
+const PAUSE_HERE: Duration = Duration::from_secs(2);
+/// The same to one in a pod.
+const PAUSE_IN_CLUSTER: Duration = Duration::from_millis(500);
 
 /// How the sandbox stands.
 #[derive(Clone, Debug)]
@@ -39,6 +46,8 @@ pub enum State {
         status: Arc<StatusResponse>,
         /// Why, for people.
         reason: String,
+        /// What the last probe showed.
+        egress: Egress,
     },
     /// Not reached.
     Down {
@@ -47,6 +56,28 @@ pub enum State {
         /// Why, for people.
         error: String,
     },
+}
+
+/// What the last probe of the sandbox's network showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Egress {
+    /// Nothing could be reached.
+    Denied,
+    /// Something answered.
+    Reached,
+    /// Nothing is proved.
+    Unknown,
+}
+
+impl Egress {
+    /// As it stands on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Egress::Denied => "denied",
+            Egress::Reached => "reached",
+            Egress::Unknown => "unknown",
+        }
+    }
 }
 
 /// The link of one harness to its daemon.
@@ -143,7 +174,11 @@ impl Link {
                         .expect("never poisoned: no panic while held") = None;
                     self.state.send_replace(State::Down { since, error });
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
+                    let longest = match self.place.daemon() {
+                        Some(_) => PAUSE_HERE,
+                        None => PAUSE_IN_CLUSTER,
+                    };
+                    pause = (pause * 2).min(longest);
                 }
             }
         }
@@ -261,7 +296,11 @@ impl Link {
                 // Another daemon, a broken connection or silence.
                 _ => break,
             }
-            if probed.elapsed() > PROBE_EVERY {
+            let rest = match *self.state.borrow() {
+                State::Refused { .. } => PROBE_AGAIN,
+                _ => PROBE_EVERY,
+            };
+            if probed.elapsed() > rest {
                 probed = std::time::Instant::now();
                 match self.judge(&mut client, status.clone(), targets).await {
                     State::Down { .. } => break,
@@ -290,7 +329,11 @@ impl Link {
                 "commands would not be isolated on this machine ({}); say yes in `mooring dev`, or start with --allow-unisolated",
                 status.missing.join("; ")
             );
-            return State::Refused { status, reason };
+            return State::Refused {
+                status,
+                reason,
+                egress: Egress::Unknown,
+            };
         }
         let proof = targets.probe(client).await;
         match proof {
@@ -303,10 +346,12 @@ impl Link {
             Proof::Reached(names) => State::Refused {
                 status,
                 reason: format!("the sandbox has a network: {} answered", names.join(", ")),
+                egress: Egress::Reached,
             },
             Proof::Unknown(reason) => State::Refused {
                 status,
                 reason: format!("it is not proved that the sandbox has no network: {reason}"),
+                egress: Egress::Unknown,
             },
         }
     }

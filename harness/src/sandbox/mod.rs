@@ -5,7 +5,7 @@ mod place;
 mod probe;
 mod start;
 
-pub use link::{Link, State};
+pub use link::{Egress, Link, State};
 pub use place::Place;
 pub use probe::Aim;
 pub use start::Daemon;

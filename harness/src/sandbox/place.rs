@@ -70,15 +70,8 @@ impl Place {
                 name,
                 credentials,
                 ..
-            } => {
-                let found = tokio::net::lookup_host(address.as_str())
-                    .await
-                    .ok()
-                    .and_then(|mut found| found.next())
-                    .ok_or_else(|| format!("{address} has no address in DNS"))?;
-                mooring_wire::tls::connect_lazy(found, name, credentials.clone())
-                    .map_err(|error| error.to_string())
-            }
+            } => mooring_wire::tls::connect_lazy(address.clone(), name, credentials.clone())
+                .map_err(|error| error.to_string()),
         }
     }
 }

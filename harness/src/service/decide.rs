@@ -15,7 +15,7 @@ use super::{Service, session, storage};
 use crate::{
     books::grant_statement,
     card::Card,
-    members::{Act, Actor, may, may_decide},
+    members::{Act, Actor, may, may_be_approved, may_decide},
     record::{
         audit,
         grant::{self, Grant},
@@ -51,10 +51,12 @@ impl Service {
         Ok(wire::ApprovalsResponse { approvals })
     }
 
-    pub(super) async fn decide(
+    /// Decides as `actor`, who did so at `at`.
+    pub(crate) async fn decide(
         &self,
         actor: Actor,
         request: wire::DecideRequest,
+        at: Millis,
     ) -> Result<wire::DecideResponse, Status> {
         let approval = self.find_approval(&request.id).await?;
         let convert = self.convert();
@@ -72,7 +74,10 @@ impl Service {
             workspace.spec.approvals.requester_may_approve,
         )
         .map_err(|text| status(Code::Forbidden, text))?;
-        let at = self.clock.now();
+        if request.approve {
+            may_be_approved(&approval, workspace.spec.approvals.requester_may_approve)
+                .map_err(|text| status(Code::Forbidden, text))?;
+        }
         let scope = request.scope();
         if scope == wire::Scope::Workspace {
             may(&actor, Act::GrantWorkspace).map_err(|text| status(Code::Forbidden, text))?;

@@ -32,7 +32,7 @@ use crate::{
     books::Books,
     cluster::Caller,
     gate::PolicyGate,
-    members::{Actor, discord_role},
+    members::{ATTACHED, Actor, discord_role},
     metrics::Metrics,
     model::{Catalog, KeyStore},
     sandbox::Link,
@@ -102,9 +102,10 @@ impl Service {
         if caller == Some(Caller::Terminal) {
             return Actor {
                 requester: Requester::Local {
-                    name: "attached".into(),
+                    name: ATTACHED.into(),
                 },
                 role: Some(Role::User),
+                also: Vec::new(),
             };
         }
         if let Some(author) = author.filter(|author| !author.discord_user_id.is_empty()) {
@@ -115,6 +116,7 @@ impl Service {
                     id: author.discord_user_id.clone(),
                     name: author.display_name.clone(),
                 },
+                also: Vec::new(),
             };
         }
         if caller.is_some() {
@@ -124,6 +126,7 @@ impl Service {
                     name: "nobody".into(),
                 },
                 role: None,
+                also: Vec::new(),
             };
         }
         let peer = request
@@ -134,6 +137,7 @@ impl Service {
             requester: talk::local_person(peer.map(|cred| cred.uid())),
             // The socket lies in a folder of this user's alone.
             role: Some(Role::Maintainer),
+            also: Vec::new(),
         }
     }
 
@@ -216,7 +220,8 @@ impl wire::harness_server::Harness for Service {
 
     async fn decide(&self, request: Request<wire::DecideRequest>) -> Answer<wire::DecideResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.decide(actor, request.into_inner())
+        let at = self.clock.now();
+        self.decide(actor, request.into_inner(), at)
             .await
             .map(Response::new)
     }

@@ -8,7 +8,7 @@ use super::{Service, session, storage};
 use crate::{
     metrics::Standing,
     record::{outbox, usage},
-    sandbox::State,
+    sandbox::{Egress, State},
     workspace::{Pending, default_workspace},
 };
 
@@ -60,13 +60,22 @@ impl Service {
                 reachable: true,
                 grade: status.grade.clone(),
                 missing: status.missing.clone(),
+                egress: match status.grade.as_str() {
+                    "not-isolated" => Egress::Unknown.word().into(),
+                    _ => Egress::Denied.word().into(),
+                },
                 ..Default::default()
             },
-            State::Refused { status, reason } => wire::status_response::Sandbox {
+            State::Refused {
+                status,
+                reason,
+                egress,
+            } => wire::status_response::Sandbox {
                 reachable: true,
                 grade: status.grade.clone(),
                 missing: status.missing.clone(),
                 error: reason,
+                egress: egress.word().into(),
                 ..Default::default()
             },
             State::Down { since, error } => wire::status_response::Sandbox {
@@ -76,6 +85,7 @@ impl Service {
                 ..Default::default()
             },
         };
+        let (cost_today_micros, tokens_today) = self.spent_today().await?;
         Ok(wire::StatusResponse {
             version: env!("CARGO_PKG_VERSION").into(),
             workspace: workspace.name.clone(),
@@ -107,6 +117,9 @@ impl Service {
             pid: std::process::id(),
             full_since_ms: self.engine.full_since().map_or(0, |since| since.0),
             database_path: self.database.display().to_string(),
+            conversations: self.engine.conversation_count().await.map_err(session)?,
+            cost_today_micros,
+            tokens_today,
         })
     }
 
@@ -133,6 +146,18 @@ impl Service {
             .await
             .map_err(session)?;
         Ok(u32::try_from(pending.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Millionths of a US dollar and tokens, since midnight UTC.
+    async fn spent_today(&self) -> Result<(i64, u64), Status> {
+        let today = usage::day(self.clock.now());
+        let rows = usage::list(self.engine.reader(), None)
+            .await
+            .map_err(|error| storage(&error))?;
+        let of_today = rows.iter().filter(|row| row.day == today);
+        Ok(of_today.fold((0, 0), |(cost, tokens), row| {
+            (cost + row.cost_micros, tokens + row.input + row.output)
+        }))
     }
 
     /// The database and its write-ahead log.
