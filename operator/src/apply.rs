@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
+use mooring_crds::Workspace;
 use serde_json::Value;
 
 use crate::build::{Kind, Object};
@@ -64,7 +65,9 @@ pub fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), &object.namespace, &object.kind.resource())
 }
 
-/// The live object, where there is one and it belongs to the Workspace with `owner_uid`.
+/// The live object, where there is one and it belongs to the Workspace with `owner_uid`,
+/// or to a former one of that name: its garbage collection may be late, and what it
+/// left is taken over.
 pub async fn live(
     client: &Client,
     object: &Object,
@@ -76,10 +79,10 @@ pub async fn live(
         .map_err(|error| Error::from_api("get", object.kind.as_str(), &object.name, error))?;
     match found {
         Some(found)
-            if !found
-                .owner_references()
-                .iter()
-                .any(|owner| owner.uid == owner_uid) =>
+            if !found.owner_references().iter().any(|owner| {
+                owner.uid == owner_uid
+                    || (owner.kind == Workspace::kind(&()) && owner.name == object.workspace)
+            }) =>
         {
             Err(Error::NotOurs {
                 kind: object.kind.as_str().into(),

@@ -50,6 +50,8 @@ pub struct Certificates {
     pub harness: Certificate,
     /// The sandbox's: it only serves.
     pub sandbox: Certificate,
+    /// That of people's terminals: it only calls the harness.
+    pub terminal: Certificate,
     /// When the next ones take over.
     pub next: Timestamp,
 }
@@ -74,6 +76,7 @@ impl Certificates {
         Certificates {
             harness: one(),
             sandbox: one(),
+            terminal: one(),
             next: Timestamp::UNIX_EPOCH,
         }
     }
@@ -133,52 +136,87 @@ impl Authority {
         created: Timestamp,
         now: Timestamp,
     ) -> Result<Certificates, Error> {
-        let period = i64::try_from(PERIOD.as_secs()).expect("a period is a few weeks");
-        let age = (now.as_second() - created.as_second()).max(0);
-        let start = created.as_second() + age / period * period;
+        let (start, next) = period(created, now);
+        let of = |component| {
+            let host = names.host(component);
+            let (unit, usages) = match component {
+                Component::Harness => (
+                    "harness",
+                    vec![
+                        ExtendedKeyUsagePurpose::ServerAuth,
+                        ExtendedKeyUsagePurpose::ClientAuth,
+                    ],
+                ),
+                Component::Sandbox => ("sandbox", vec![ExtendedKeyUsagePurpose::ServerAuth]),
+            };
+            let served = vec![
+                names.identity(component),
+                host.clone(),
+                format!("{host}.cluster.local"),
+                names.of(component),
+            ];
+            self.issue(&host, uid, unit, served, usages, start)
+        };
+        let terminal = names.terminal_identity();
         Ok(Certificates {
-            harness: self.issue(names, uid, Component::Harness, start)?,
-            sandbox: self.issue(names, uid, Component::Sandbox, start)?,
-            next: Timestamp::from_second(start + period).unwrap_or(Timestamp::MAX),
+            harness: of(Component::Harness)?,
+            sandbox: of(Component::Sandbox)?,
+            terminal: self.issue(
+                &terminal,
+                uid,
+                "terminal",
+                vec![terminal.clone()],
+                vec![ExtendedKeyUsagePurpose::ClientAuth],
+                start,
+            )?,
+            next,
         })
+    }
+
+    /// The certificate of a program of the whole installation (`operator`, `bot`),
+    /// as of `now`, and when the next one takes over. It only calls.
+    pub fn program(
+        &self,
+        role: &str,
+        namespace: &str,
+        now: Timestamp,
+    ) -> Result<(Certificate, Timestamp), Error> {
+        let (start, next) = period(Timestamp::UNIX_EPOCH, now);
+        let name = format!("{role}.{namespace}.mooring.internal");
+        let certificate = self.issue(
+            &name,
+            "installation",
+            role,
+            vec![name.clone()],
+            vec![ExtendedKeyUsagePurpose::ClientAuth],
+            start,
+        )?;
+        Ok((certificate, next))
     }
 
     fn issue(
         &self,
-        names: &Names,
+        name: &str,
         uid: &str,
-        component: Component,
+        unit: &str,
+        names: Vec<String>,
+        usages: Vec<ExtendedKeyUsagePurpose>,
         start: i64,
     ) -> Result<Certificate, Error> {
-        let host = names.host(component);
-        let failed = failed(&host);
-        let identity = format!("{host}\n{uid}\n{start}");
+        let failed = failed(name);
+        let identity = format!("{name}\n{uid}\n{start}");
         let key = self.derive_key(&identity).map_err(&failed)?;
 
-        let mut params = CertificateParams::new(vec![
-            names.identity(component),
-            host.clone(),
-            format!("{host}.cluster.local"),
-            names.of(component),
-        ])
-        .map_err(&failed)?;
+        let mut params = CertificateParams::new(names).map_err(&failed)?;
         // A common name holds 64 characters; who it is stands in the DNS names.
         params.distinguished_name = rcgen::DistinguishedName::new();
         params
             .distinguished_name
-            .push(DnType::OrganizationalUnitName, component.as_str());
+            .push(DnType::OrganizationalUnitName, unit);
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = match component {
-            Component::Harness => {
-                vec![
-                    ExtendedKeyUsagePurpose::ServerAuth,
-                    ExtendedKeyUsagePurpose::ClientAuth,
-                ]
-            }
-            Component::Sandbox => vec![ExtendedKeyUsagePurpose::ServerAuth],
-        };
+        params.extended_key_usages = usages;
         let mut serial = Sha256::digest(&identity)[..16].to_vec();
         serial[0] &= 0x7f; // a serial number is positive
         params.serial_number = Some(SerialNumber::from(serial));
@@ -208,6 +246,16 @@ impl Authority {
         der.extend_from_slice(&seed);
         KeyPair::from_pkcs8_der_and_sign_algo(&der.as_slice().into(), &PKCS_ED25519)
     }
+}
+
+/// When the period began in which `now` lies, counted from `from`, in seconds since
+/// 1970, and when the next one begins.
+fn period(from: Timestamp, now: Timestamp) -> (i64, Timestamp) {
+    let length = i64::try_from(PERIOD.as_secs()).expect("a period is a few weeks");
+    let age = (now.as_second() - from.as_second()).max(0);
+    let start = from.as_second() + age / length * length;
+    let next = Timestamp::from_second(start + length).unwrap_or(Timestamp::MAX);
+    (start, next)
 }
 
 fn failed(name: &str) -> impl Fn(rcgen::Error) -> Error + use<> {
@@ -271,6 +319,7 @@ mod tests {
             issue("2026-02-01T10:11:12Z", "b").harness.key
         );
         assert_ne!(first.harness.key, first.sandbox.key);
+        assert_ne!(first.harness.key, first.terminal.key);
         // A clock that runs behind the API server's changes nothing.
         assert_eq!(first, issue("2026-02-01T10:00:00Z", "a"));
     }

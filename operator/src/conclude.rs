@@ -2,7 +2,8 @@
 
 use k8s_controller::conditions::{self, ConditionStatus, DesiredCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use mooring_crds::{Phase, Problem, RunState, WorkspaceStatus, condition};
+use mooring_crds::{Phase, Problem, RunState, UsageToday, WorkspaceStatus, condition};
+use mooring_wire::harness::StatusResponse;
 
 use crate::error::{Category, Error};
 use crate::names::{Component, GRPC_PORT, Names};
@@ -25,16 +26,34 @@ pub struct Findings<'a> {
     pub error: Option<&'a Error>,
     /// Approvals that wait; nothing where they could not be counted.
     pub pending_approvals: Option<u32>,
+    /// What the harness says of itself.
+    pub harness: &'a Harness,
+    /// The digest of the policy that is wanted; nothing where the spec is not valid.
+    pub policy_digest: Option<&'a str>,
+}
+
+/// What a harness says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Harness {
+    /// Its pod is not ready, so nobody asked.
+    #[default]
+    NotAsked,
+    /// Its pod is ready, and it does not answer.
+    Silent,
+    /// This.
+    Told(Box<StatusResponse>),
 }
 
 /// The conditions that the operator owns. Others have owners of their own.
-pub const OWNED: [&str; 6] = [
+pub const OWNED: [&str; 8] = [
     condition::READY,
     condition::RECONCILING,
     condition::STALLED,
     condition::ACCEPTED,
     condition::HARNESS_READY,
     condition::SANDBOX_READY,
+    condition::EGRESS_DENIED,
+    condition::POLICY_LOADED,
 ];
 
 struct Verdict {
@@ -68,6 +87,111 @@ fn pod(state: Option<&PodState>, run_state: RunState) -> Verdict {
     }
 }
 
+fn unknown(reason: &'static str, message: impl Into<String>) -> Verdict {
+    Verdict {
+        status: ConditionStatus::Unknown,
+        reason,
+        message: message.into(),
+    }
+}
+
+/// Whether the harness answers, and can call its models.
+fn harness(pod: Verdict, told: &Harness, names: &Names) -> Verdict {
+    match told {
+        _ if pod.status != ConditionStatus::True => pod,
+        Harness::NotAsked => pod,
+        Harness::Silent => verdict(
+            false,
+            "NotReached",
+            format!(
+                "its pod is ready, and it does not answer at {}:{GRPC_PORT}",
+                names.host(Component::Harness)
+            ),
+        ),
+        Harness::Told(status) if !status.missing_keys.is_empty() => {
+            let keys: Vec<String> = status
+                .missing_keys
+                .iter()
+                .map(|name| match name.split_once('/') {
+                    Some((secret, key)) => format!("Secret {secret} has no key {key}"),
+                    None => format!("there is no key {name}"),
+                })
+                .collect();
+            verdict(
+                false,
+                "KeyMissing",
+                format!("{}; runs wait for it", keys.join("; ")),
+            )
+        }
+        Harness::Told(_) => pod,
+    }
+}
+
+/// Whether the harness reaches the sandbox.
+fn sandbox(pod: Verdict, told: &Harness) -> Verdict {
+    match told {
+        Harness::Told(status) if pod.status == ConditionStatus::True => match &status.sandbox {
+            Some(sandbox) if sandbox.reachable => pod,
+            Some(sandbox) => verdict(
+                false,
+                "NotReached",
+                format!("the harness does not reach it: {}", sandbox.error),
+            ),
+            None => unknown("NotTold", "the harness says nothing of it"),
+        },
+        _ => pod,
+    }
+}
+
+/// Whether a probe has found that the sandbox reaches nothing.
+fn egress(told: &Harness) -> Verdict {
+    let Harness::Told(status) = told else {
+        return unknown("NotAsked", "the harness does not answer");
+    };
+    let Some(sandbox) = status.sandbox.as_ref().filter(|sandbox| sandbox.reachable) else {
+        return unknown("NotProbed", "the harness has not reached the sandbox");
+    };
+    match sandbox.egress.as_str() {
+        "denied" => verdict(true, "Proved", ""),
+        "reached" => verdict(
+            false,
+            "Reached",
+            format!("{}; tools are refused", sandbox.error),
+        ),
+        _ => unknown("NotProved", format!("{}; tools are refused", sandbox.error)),
+    }
+}
+
+/// Whether the harness decides by the policy of this generation.
+fn policy(told: &Harness, wanted: Option<&str>) -> Verdict {
+    let Harness::Told(status) = told else {
+        return unknown("NotAsked", "the harness does not answer");
+    };
+    let short = |digest: &str| digest.chars().take(12).collect::<String>();
+    match wanted {
+        None => unknown("Invalid", "the harness decides by the last valid policy"),
+        Some(wanted) if status.policy_digest == wanted => verdict(true, "Loaded", ""),
+        Some(_) if !status.workspace_error.is_empty() => {
+            verdict(false, "Refused", status.workspace_error.clone())
+        }
+        Some(wanted) => verdict(
+            false,
+            "Loading",
+            format!(
+                "the harness still decides by {}, not by {}",
+                short(&status.policy_digest),
+                short(wanted)
+            ),
+        ),
+    }
+}
+
+/// Millionths of a US dollar as a decimal.
+fn dollars(micros: i64) -> String {
+    let cents = (micros.max(0) + 5_000) / 10_000;
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
 /// The status as it should be, from the one there is.
 pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceStatus {
     let accepted = match findings.problems {
@@ -81,10 +205,18 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
             )
         }
     };
-    let harness = pod(findings.pods.harness.as_ref(), findings.run_state);
-    let sandbox = pod(findings.pods.sandbox.as_ref(), findings.run_state);
-    let both_up =
-        harness.status == ConditionStatus::True && sandbox.status == ConditionStatus::True;
+    let told = findings.harness;
+    let harness = harness(
+        pod(findings.pods.harness.as_ref(), findings.run_state),
+        told,
+        findings.names,
+    );
+    let sandbox = sandbox(
+        pod(findings.pods.sandbox.as_ref(), findings.run_state),
+        told,
+    );
+    let egress = egress(told);
+    let policy = policy(told, findings.policy_digest);
     let invalid = accepted.status != ConditionStatus::True;
     let suspended = findings.run_state == RunState::Suspended;
     let gone = harness.reason == "Suspended" && sandbox.reason == "Suspended";
@@ -110,20 +242,20 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
             if gone { "Suspended" } else { "Suspending" },
             "spec.runState is Suspended",
         )
-    } else if both_up {
-        verdict(true, "Ready", "")
-    } else if harness.status != ConditionStatus::True {
-        verdict(
-            false,
-            harness.reason,
-            format!("harness: {}", harness.message),
-        )
     } else {
-        verdict(
-            false,
-            sandbox.reason,
-            format!("sandbox: {}", sandbox.message),
-        )
+        let parts = [
+            ("harness", &harness),
+            ("sandbox", &sandbox),
+            ("egress", &egress),
+            ("policy", &policy),
+        ];
+        match parts
+            .into_iter()
+            .find(|(_, part)| part.status != ConditionStatus::True)
+        {
+            None => verdict(true, "Ready", ""),
+            Some((name, part)) => verdict(false, part.reason, format!("{name}: {}", part.message)),
+        }
     };
     let settled = ready.status == ConditionStatus::True || is_stalled || (suspended && gone);
     let reconciling = if settled {
@@ -154,6 +286,8 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
         (condition::ACCEPTED, accepted),
         (condition::HARNESS_READY, harness),
         (condition::SANDBOX_READY, sandbox),
+        (condition::EGRESS_DENIED, egress),
+        (condition::POLICY_LOADED, policy),
     ] {
         let desired = DesiredCondition::new(type_, verdict.status, verdict.reason, verdict.message)
             .observed_generation(findings.generation);
@@ -165,6 +299,21 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
         phase: Some(phase),
         conditions: all,
         pending_approvals: findings.pending_approvals.or(before.pending_approvals),
+        policy_digest: match told {
+            Harness::Told(status) => Some(status.policy_digest.clone()),
+            _ => before.policy_digest.clone(),
+        },
+        conversations: match told {
+            Harness::Told(status) => Some(status.conversations),
+            _ => before.conversations,
+        },
+        usage: match told {
+            Harness::Told(status) => Some(UsageToday {
+                cost_usd: dollars(status.cost_today_micros),
+                tokens: status.tokens_today,
+            }),
+            _ => before.usage.clone(),
+        },
         endpoint: Some(format!(
             "{}:{GRPC_PORT}",
             findings.names.host(Component::Harness)
@@ -175,6 +324,7 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mooring_wire::harness::status_response::Sandbox;
 
     fn names() -> Names {
         Names {
@@ -199,6 +349,156 @@ mod tests {
             present: 0,
             current: true,
         })
+    }
+
+    fn good() -> StatusResponse {
+        StatusResponse {
+            policy_digest: "d".into(),
+            conversations: 2,
+            cost_today_micros: 1_234_567,
+            tokens_today: 99,
+            sandbox: Some(Sandbox {
+                reachable: true,
+                egress: "denied".into(),
+                ..Sandbox::default()
+            }),
+            ..StatusResponse::default()
+        }
+    }
+
+    fn told(status: StatusResponse) -> Harness {
+        Harness::Told(Box::new(status))
+    }
+
+    #[test]
+    fn what_the_harness_says_decides_where_both_pods_are_up() {
+        let names = names();
+        let pods = Pods {
+            harness: up(),
+            sandbox: up(),
+        };
+        let of_sandbox = |reachable, egress: &str, error: &str| {
+            told(StatusResponse {
+                sandbox: Some(Sandbox {
+                    reachable,
+                    egress: egress.into(),
+                    error: error.into(),
+                    ..Sandbox::default()
+                }),
+                ..good()
+            })
+        };
+        let missing = told(StatusResponse {
+            missing_keys: vec!["model/apiKey".into()],
+            ..good()
+        });
+        let old = told(StatusResponse {
+            policy_digest: "older".into(),
+            ..good()
+        });
+        for (harness, type_, expected, ready, message) in [
+            (
+                told(good()),
+                condition::EGRESS_DENIED,
+                "True/Proved",
+                "True/Ready",
+                "",
+            ),
+            (
+                told(good()),
+                condition::POLICY_LOADED,
+                "True/Loaded",
+                "True/Ready",
+                "",
+            ),
+            (
+                Harness::Silent,
+                condition::HARNESS_READY,
+                "False/NotReached",
+                "False/NotReached",
+                "platform-harness.agents.svc:7443",
+            ),
+            (
+                missing,
+                condition::HARNESS_READY,
+                "False/KeyMissing",
+                "False/KeyMissing",
+                "Secret model has no key apiKey",
+            ),
+            (
+                of_sandbox(false, "", "gone"),
+                condition::SANDBOX_READY,
+                "False/NotReached",
+                "False/NotReached",
+                "gone",
+            ),
+            (
+                of_sandbox(true, "reached", "api-server answered"),
+                condition::EGRESS_DENIED,
+                "False/Reached",
+                "False/Reached",
+                "api-server answered",
+            ),
+            (
+                of_sandbox(true, "unknown", "too few"),
+                condition::EGRESS_DENIED,
+                "Unknown/NotProved",
+                "False/NotProved",
+                "too few",
+            ),
+            (
+                old,
+                condition::POLICY_LOADED,
+                "False/Loading",
+                "False/Loading",
+                "older",
+            ),
+        ] {
+            let findings = Findings {
+                names: &names,
+                generation: Some(1),
+                problems: &[],
+                run_state: RunState::Running,
+                pods: &pods,
+                error: None,
+                pending_approvals: Some(0),
+                harness: &harness,
+                policy_digest: Some("d"),
+            };
+            let status = conclude(&findings, &WorkspaceStatus::default());
+            assert_eq!(find(&status, type_), expected);
+            assert_eq!(find(&status, condition::READY), ready);
+            let found = conditions::find(&status.conditions, type_).expect("it is there");
+            assert!(found.message.contains(message), "{}", found.message);
+            assert_eq!(conclude(&findings, &status), status, "{expected}");
+        }
+    }
+
+    #[test]
+    fn what_was_told_last_stays_while_the_harness_is_silent() {
+        let names = names();
+        let pods = Pods {
+            harness: up(),
+            sandbox: up(),
+        };
+        let mut status = WorkspaceStatus::default();
+        for harness in [told(good()), Harness::Silent] {
+            let findings = Findings {
+                names: &names,
+                generation: Some(1),
+                problems: &[],
+                run_state: RunState::Running,
+                pods: &pods,
+                error: None,
+                pending_approvals: Some(0),
+                harness: &harness,
+                policy_digest: Some("d"),
+            };
+            status = conclude(&findings, &status);
+            assert_eq!(status.conversations, Some(2));
+            let usage = status.usage.clone().expect("it was told");
+            assert_eq!((usage.cost_usd.as_str(), usage.tokens), ("1.23", 99));
+        }
     }
 
     fn find(status: &WorkspaceStatus, type_: &str) -> String {
@@ -372,6 +672,8 @@ mod tests {
                 pods: &pods,
                 error,
                 pending_approvals: Some(2),
+                harness: &told(good()),
+                policy_digest: Some("d"),
             };
             let status = conclude(&findings, &WorkspaceStatus::default());
             assert_eq!(find(&status, condition::READY), ready, "{what}");
@@ -410,6 +712,8 @@ mod tests {
             pods: &pods,
             error: None,
             pending_approvals: None,
+            harness: &Harness::NotAsked,
+            policy_digest: None,
         };
         let status = conclude(&findings, &before);
         assert!(

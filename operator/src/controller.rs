@@ -16,9 +16,10 @@ use tokio::sync::watch;
 use crate::apply::{Mounted, WrittenSecrets, apply};
 use crate::authority::Authority;
 use crate::build::{self, ApiServer, Input, Kind};
-use crate::conclude::{Findings, OWNED, conclude};
+use crate::conclude::{Findings, Harness, OWNED, conclude};
 use crate::error::{Category, Error};
 use crate::growth::grow;
+use crate::harness::Caller;
 use crate::metrics::Metrics;
 use crate::names::{Component, FIELD_MANAGER, Names};
 use crate::observe;
@@ -29,6 +30,11 @@ use crate::validate::{Valid, validate};
 /// The longest time between two passes over a Workspace that nobody touches.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 
+/// How often a harness is asked that is well.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How soon one is asked again that is just coming up.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+
 /// What all passes share.
 #[derive(Clone)]
 pub struct Reconciler {
@@ -36,6 +42,8 @@ pub struct Reconciler {
     pub settings: Arc<Settings>,
     /// Issues certificates.
     pub authority: Arc<Authority>,
+    /// Asks harnesses how they are.
+    pub caller: Arc<Caller>,
     /// What was written into Secrets.
     pub secrets: Arc<WrittenSecrets>,
     /// The API server's addresses, kept current.
@@ -52,18 +60,30 @@ impl Reconciler {
         }
         let names = raw.names();
         let before = serde_json::from_value(raw.status.clone()).unwrap_or_default();
-        let (problems, run_state, outcome) = match validate(&raw.spec) {
+        let (wanted, outcome) = match validate(&raw.spec) {
             Ok(valid) => {
-                let run_state = valid.spec.run_state;
                 let outcome = self.bring_up(client, raw, &names, &valid, &before).await;
-                (Vec::new(), run_state, outcome)
+                let wanted = Wanted {
+                    problems: Vec::new(),
+                    run_state: valid.spec.run_state,
+                    policy_digest: Some(valid.spec.policy.digest()),
+                };
+                (wanted, outcome)
             }
-            Err(problems) => (problems, RunState::Running, Ok(LONGEST_REST)),
+            Err(problems) => {
+                let wanted = Wanted {
+                    problems,
+                    run_state: RunState::Running,
+                    policy_digest: None,
+                };
+                (wanted, Ok(LONGEST_REST))
+            }
         };
         let error = outcome.as_ref().err();
-        self.report(client, raw, &names, &problems, run_state, error, &before)
+        let look_again = self
+            .report(client, raw, &names, &wanted, error, &before)
             .await?;
-        outcome
+        Ok(outcome?.min(look_again))
     }
 
     /// Applies all objects of a valid Workspace. Answers when the next certificates are due.
@@ -118,19 +138,26 @@ impl Reconciler {
             .min(LONGEST_REST))
     }
 
-    /// Writes the status, if it differs.
-    #[allow(clippy::too_many_arguments)]
+    /// Writes the status, if it differs. Answers when to ask the harness again.
     async fn report(
         &self,
         client: &Client,
         raw: &RawWorkspace,
         names: &Names,
-        problems: &[Problem],
-        run_state: RunState,
+        wanted: &Wanted,
         error: Option<&Error>,
         before: &WorkspaceStatus,
-    ) -> Result<(), Error> {
+    ) -> Result<Duration, Error> {
         let pods = observe::pods(client, names).await?;
+        let is_up = wanted.run_state == RunState::Running
+            && pods.harness.as_ref().is_some_and(|pod| pod.ready > 0);
+        let harness = match is_up {
+            false => Harness::NotAsked,
+            true => match self.caller.status(names).await? {
+                Some(status) => Harness::Told(Box::new(status)),
+                None => Harness::Silent,
+            },
+        };
         let pending = match observe::pending_approvals(client, names).await {
             Ok(pending) => Some(pending),
             Err(error) => {
@@ -141,14 +168,22 @@ impl Reconciler {
         let findings = Findings {
             names,
             generation: raw.metadata.generation,
-            problems,
-            run_state,
+            problems: &wanted.problems,
+            run_state: wanted.run_state,
             pods: &pods,
             error,
             pending_approvals: pending,
+            harness: &harness,
+            policy_digest: wanted.policy_digest.as_deref(),
         };
-        if says_so(before, &conclude(&findings, before)) {
-            return Ok(());
+        let after = conclude(&findings, before);
+        let look_again = match is_up {
+            true => until_next_look(&after, Timestamp::now()),
+            // Its StatefulSet is watched.
+            false => LONGEST_REST,
+        };
+        if says_so(before, &after) {
+            return Ok(look_again);
         }
         // The watch may not have brought the last status yet: look before writing it again.
         let api: Api<RawWorkspace> = Api::namespaced(client.clone(), &names.namespace);
@@ -157,12 +192,12 @@ impl Reconciler {
             .await
             .map_err(|error| Error::from_api("get", "Workspace", &names.workspace, error))?;
         let Some(live) = live.filter(|live| live.metadata.uid == raw.metadata.uid) else {
-            return Ok(());
+            return Ok(LONGEST_REST);
         };
         let before = serde_json::from_value(live.status).unwrap_or_default();
         let after = conclude(&findings, &before);
         if says_so(&before, &after) {
-            return Ok(());
+            return Ok(look_again);
         }
         let patch = json!({
             "apiVersion": Workspace::api_version(&()),
@@ -178,7 +213,31 @@ impl Reconciler {
         .await
         .map_err(|error| Error::from_api("patch", "Workspace", &names.workspace, error))?;
         self.metrics.wrote("status", "Workspace");
-        Ok(())
+        Ok(look_again)
+    }
+}
+
+/// What the spec wants, as far as conclusions are drawn from it.
+struct Wanted {
+    problems: Vec<Problem>,
+    run_state: RunState,
+    policy_digest: Option<String>,
+}
+
+/// How long a harness is left alone: for half a minute where all is well, and for a
+/// quarter of the time that it has not been well for where not.
+fn until_next_look(status: &WorkspaceStatus, now: Timestamp) -> Duration {
+    let ready = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == mooring_crds::condition::READY);
+    match ready {
+        Some(ready) if ready.status == "False" => {
+            let since = now.duration_since(ready.last_transition_time.0);
+            let since = Duration::try_from(since).unwrap_or_default();
+            (since / 4).clamp(SHORTEST_LOOK, LOOK_EVERY)
+        }
+        _ => LOOK_EVERY,
     }
 }
 
@@ -215,7 +274,7 @@ impl Context for Reconciler {
         let rest = self.reconcile(&client, resource).await?;
         let spread = 0.9 + 0.1 * rand::random::<f64>();
         Ok(Some(Action::requeue(
-            rest.mul_f64(spread).max(Duration::from_secs(1)),
+            rest.mul_f64(spread).max(SHORTEST_LOOK),
         )))
     }
 

@@ -8,6 +8,7 @@
 pub mod apply;
 pub mod approvals;
 pub mod authority;
+pub mod bot_secret;
 pub mod build;
 pub mod check;
 pub mod conclude;
@@ -15,6 +16,7 @@ pub mod controller;
 pub mod dry_run;
 pub mod error;
 pub mod growth;
+pub mod harness;
 pub mod metrics;
 pub mod names;
 pub mod observe;

@@ -53,6 +53,20 @@ impl Names {
         format!("{}-tls", self.of(component))
     }
 
+    /// The Secret with the certificate by which terminals are attached
+    /// (`platform-terminal-tls`).
+    pub fn terminal_secret(&self) -> String {
+        format!("{}-terminal-tls", self.workspace)
+    }
+
+    /// Who a terminal is, in that certificate.
+    pub fn terminal_identity(&self) -> String {
+        format!(
+            "terminal.{}.{}.mooring.internal",
+            self.workspace, self.namespace
+        )
+    }
+
     /// The claim of a component's volume; its StatefulSet has one pod and one volume.
     pub fn claim(&self, component: Component) -> String {
         format!("data-{}-0", self.of(component))
@@ -108,5 +122,6 @@ mod tests {
         assert!(names.of(Component::Harness).len() + 11 <= 63);
         assert!(names.host(Component::Sandbox).len() <= 253);
         assert!(names.tls_secret(Component::Harness).len() <= 253);
+        assert!(names.terminal_secret().len() <= 253);
     }
 }

@@ -29,9 +29,11 @@ use tokio_stream::wrappers::WatchStream;
 use crate::apply::WrittenSecrets;
 use crate::approvals;
 use crate::authority::Authority;
+use crate::bot_secret;
 use crate::build::ApiServer;
 use crate::controller::Reconciler;
 use crate::error::Error;
+use crate::harness::Caller;
 use crate::metrics::Metrics;
 use crate::names::FIELD_MANAGER;
 use crate::observe;
@@ -176,7 +178,8 @@ async fn work(
     let (sender, api_servers) = watch::channel(observe::api_servers(&client).await?);
     let reconciler = Reconciler {
         settings: Arc::clone(&settings),
-        authority,
+        authority: Arc::clone(&authority),
+        caller: Arc::new(Caller::new(Arc::clone(&authority), &settings.namespace)),
         secrets: Arc::new(WrittenSecrets::default()),
         api_servers,
         metrics: metrics.clone(),
@@ -195,6 +198,7 @@ async fn work(
         join_all(controllers).map(drop).boxed(),
         follow_api_servers(client.clone(), sender).boxed(),
         sweep_approvals(&client, &settings, &scopes, &metrics).boxed(),
+        bot_secret::keep(&client, authority, &settings.namespace, &metrics).boxed(),
     ];
     select_all(parts).await;
     Ok(())

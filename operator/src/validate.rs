@@ -22,18 +22,7 @@ pub fn validate(spec: &Value) -> Result<Valid, Vec<Problem>> {
             message: error.inner().to_string(),
         }]
     })?;
-    let mut problems = mooring_crds::validate(&spec);
-    for (index, model) in spec.models.iter().enumerate() {
-        if model.api_key_secret_ref.is_none()
-            && model.provider != mooring_crds::Provider::Rehearsal
-            && model.endpoint.is_none()
-        {
-            problems.push(Problem {
-                path: format!("spec.models[{index}].apiKeySecretRef"),
-                message: "in a cluster the key comes from a Secret: name and key are needed".into(),
-            });
-        }
-    }
+    let problems = mooring_crds::validate_in_cluster(&spec);
     if problems.is_empty() {
         Ok(Valid { spec })
     } else {

@@ -37,7 +37,7 @@ pub struct Input<'a> {
     pub settings: &'a Settings,
     /// The API server's addresses, which no NetworkPolicy can select otherwise.
     pub api_servers: &'a [ApiServer],
-    /// The two certificates.
+    /// The certificates.
     pub certificates: &'a Certificates,
 }
 
@@ -53,6 +53,7 @@ pub fn objects(input: &Input<'_>) -> Vec<Object> {
     }
     objects.push(role::build(input));
     objects.push(role::build_binding(input));
+    objects.push(tls_secret::build_terminal(input));
     for component in COMPONENTS {
         objects.push(tls_secret::build(input, component));
         objects.push(network_policy::build(input, component));

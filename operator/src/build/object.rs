@@ -66,6 +66,8 @@ pub struct Object {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
+    /// The name of the workspace that it belongs to.
+    pub workspace: String,
     /// The whole of it, as it is sent.
     pub body: Value,
 }
@@ -102,6 +104,7 @@ impl Object {
             kind,
             name,
             namespace: input.names.namespace.clone(),
+            workspace: input.names.workspace.clone(),
             body,
         }
     }

@@ -24,6 +24,11 @@ pub(super) fn build(input: &Input<'_>) -> Object {
             "resources": ["approvals/status"],
             "verbs": ["patch"],
         },
+        {
+            "apiGroups": ["events.k8s.io"],
+            "resources": ["events"],
+            "verbs": ["create", "patch"],
+        },
     ]});
     let name = input.names.of(Component::Harness);
     Object::new(input, Component::Harness, Kind::Role, name, rest)

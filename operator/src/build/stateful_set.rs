@@ -159,7 +159,7 @@ fn harness_pod(input: &Input<'_>) -> Value {
                 {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
                 {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             ],
-            "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 2},
+            "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 1},
             "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "failureThreshold": 6},
             "resources": resources(&spec.harness.resources, [("cpu", "50m"), ("memory", "128Mi")], "1Gi"),
             "securityContext": pod::container_security(),
@@ -211,7 +211,7 @@ fn sandbox_pod(input: &Input<'_>) -> Value {
             "imagePullPolicy": "IfNotPresent",
             "args": args,
             "ports": [{"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"}],
-            "readinessProbe": {"tcpSocket": {"port": "grpc"}, "periodSeconds": 2},
+            "readinessProbe": {"tcpSocket": {"port": "grpc"}, "periodSeconds": 1},
             "resources": resources(&sandbox.resources, [("cpu", "100m"), ("memory", "256Mi")], "4Gi"),
             "securityContext": pod::container_security(),
             "volumeMounts": [

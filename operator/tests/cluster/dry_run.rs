@@ -63,7 +63,7 @@ async fn a_dry_run_prints_objects_that_the_api_server_admits_to_the_letter() {
         }
         kinds.push(kind);
     }
-    assert_eq!(kinds.len(), 14, "{kinds:?}");
+    assert_eq!(kinds.len(), 15, "{kinds:?}");
     namespace.delete().await;
 }
 

@@ -69,7 +69,7 @@ const NEEDED: &[(&str, &str, &str)] = &[
     (
         "events.k8s.io/events",
         "create patch",
-        "controller::failure_event",
+        "controller::failure_event; granted on to harnesses (build::role)",
     ),
 ];
 
@@ -84,6 +84,7 @@ const NEEDED_BY_NAME: &[(&str, &str, &str, &str)] = &[
     ),
     ("mooring-system", "/secrets", "", "create"),
     ("mooring-system", "/secrets", "mooring-authority", "get"),
+    ("mooring-system", "/secrets", "mooring-bot-tls", "patch"),
     ("mooring-system", "events.k8s.io/events", "", "create patch"),
     (
         "default",

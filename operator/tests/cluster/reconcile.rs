@@ -29,11 +29,14 @@ fn condition(workspace: &Workspace, type_: &str) -> String {
     format!("{}/{}: {}", found.status, found.reason, found.message)
 }
 
+/// As far as a Workspace comes up where no harness can answer: there is no kubelet.
+const UP: &str = "NotReached";
+
 async fn bring_up(namespace: &TestNamespace, name: &str) -> Workspace {
     namespace.make_workspace(name, spec()).await;
     namespace.wait_for_reason(name, "PodNotReady").await;
     namespace.make_pods_ready(name).await;
-    namespace.wait_for_reason(name, "Ready").await
+    namespace.wait_for_reason(name, UP).await
 }
 
 #[tokio::test]
@@ -42,12 +45,17 @@ async fn a_workspace_comes_up_and_an_unchanged_one_is_not_written_again() {
     let operator = Operator::start(&namespace).await;
     let workspace = bring_up(&namespace, "platform").await;
     let status = workspace.status.clone().unwrap();
-    assert_eq!(status.phase, Some(Phase::Ready));
+    assert_eq!(status.phase, Some(Phase::Progressing));
     assert_eq!(
         status.endpoint.as_deref(),
         Some("platform-harness.comes-up.svc:7443")
     );
-    for type_ in ["Accepted", "HarnessReady", "SandboxReady"] {
+    let harness = condition(&workspace, "HarnessReady");
+    assert!(
+        harness.contains("it does not answer at platform-harness.comes-up.svc:7443"),
+        "{harness}"
+    );
+    for type_ in ["Accepted", "SandboxReady"] {
         assert!(condition(&workspace, type_).starts_with("True/"), "{type_}");
     }
     assert_eq!(namespace.versions::<StatefulSet>().await.len(), 2);
@@ -171,7 +179,7 @@ async fn drift_in_every_owned_object_is_put_back() {
         .await
         .unwrap();
     eventually("the old rules", || async {
-        (roles.get("platform-harness").await.unwrap().rules?.len() == 3).then_some(())
+        (roles.get("platform-harness").await.unwrap().rules?.len() == 4).then_some(())
     })
     .await;
 
@@ -249,14 +257,14 @@ async fn an_invalid_change_is_named_and_what_ran_keeps_running() {
         accepted.contains("spec.models[0].apiKeySecretRef"),
         "{accepted}"
     );
-    assert!(condition(&workspace, "HarnessReady").starts_with("True/"));
+    assert!(condition(&workspace, "SandboxReady").starts_with("True/"));
     assert_eq!(namespace.versions::<StatefulSet>().await, before);
 
     // One that is wrong keeps no other from coming up.
     bring_up(&namespace, "other").await;
 
     namespace.make_workspace("platform", spec()).await;
-    namespace.wait_for_reason("platform", "Ready").await;
+    namespace.wait_for_reason("platform", UP).await;
     namespace.delete().await;
 }
 
@@ -289,7 +297,7 @@ async fn a_suspended_workspace_has_no_pods_and_comes_back() {
     namespace.make_workspace("platform", spec()).await;
     namespace.wait_for_reason("platform", "PodNotReady").await;
     namespace.make_pods_ready("platform").await;
-    namespace.wait_for_reason("platform", "Ready").await;
+    namespace.wait_for_reason("platform", UP).await;
     namespace.delete().await;
 }
 
