@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster::ClusterArgs;
 use crate::commands::policy::PolicyArgs;
 
 /// Durable coding agents: talk to one in this terminal.
@@ -33,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Talk to the agent in this terminal; starts what is not running.
     Dev(DevArgs),
+    /// Talk to the agent of a workspace in a cluster (also `kubectl mooring attach`).
+    Attach(AttachArgs),
     /// Send one message and print the answer, for scripts.
     ///
     /// Exit status: 0 answered, 1 failed, 3 waiting for an approval (its id is
@@ -161,6 +164,22 @@ impl std::fmt::Debug for DiscordArgs {
     }
 }
 
+/// `mooring attach`.
+#[derive(Clone, Debug, Args)]
+pub struct AttachArgs {
+    /// The Workspace's name.
+    pub workspace: String,
+    /// Go on with this conversation, or with the last one.
+    #[arg(long, value_name = "ID", num_args = 0..=1, conflicts_with = "new")]
+    pub resume: Option<Option<i64>>,
+    /// Begin a new conversation even where the last one is not finished.
+    #[arg(long)]
+    pub new: bool,
+    /// Where it is.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
 /// `mooring send`.
 #[derive(Clone, Debug, Args)]
 pub struct SendArgs {
@@ -246,6 +265,9 @@ pub struct ApprovalsArgs {
     /// Also those that were decided.
     #[arg(long)]
     pub all: bool,
+    /// In a cluster, by the Approval objects.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// How it is printed.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -277,6 +299,9 @@ pub struct ApproveArgs {
     /// Why, for the record.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub reason: String,
+    /// In a cluster, by the Approval object of that name.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// `mooring deny`.
@@ -287,6 +312,9 @@ pub struct DenyArgs {
     /// Why; the model is told.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub reason: String,
+    /// In a cluster, by the Approval object of that name.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 }
 
 /// A list with a limit.

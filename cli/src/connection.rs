@@ -65,6 +65,9 @@ impl Connection {
     /// Connects to the harness, starting it where none runs, and hands it the
     /// keys of this process's environment.
     pub async fn open(plan: Plan) -> Result<Self, Error> {
+        if plan.cluster.is_some() {
+            return Self::open_in_cluster(plan).await;
+        }
         // A wrong file is told here, before anything is started with it.
         let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
         let (mut client, mut status) = Self::attach_or_start(&plan).await?;
@@ -87,6 +90,31 @@ impl Connection {
         }
         connection.hand_over_keys(names).await?;
         Ok(connection)
+    }
+
+    /// Connects to a harness in a cluster, which somebody else keeps running, and
+    /// waits a while for one that is on its way.
+    async fn open_in_cluster(plan: Plan) -> Result<Self, Error> {
+        let begun = Instant::now();
+        loop {
+            match Self::try_attach(&plan).await {
+                Ok(Some((client, status))) => {
+                    return Ok(Connection {
+                        plan,
+                        client,
+                        status,
+                        held_back: Vec::new(),
+                    });
+                }
+                Ok(None) if begun.elapsed() < START_BOUND => {}
+                Err(error) if error.is_connection_loss() && begun.elapsed() < START_BOUND => {}
+                Ok(None) => {
+                    return Err(Error::Broken("the harness does not answer".into()));
+                }
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(LOOK_AGAIN * 100).await;
+        }
     }
 
     /// The Workspace that the harness runs with, where it is a file that can be read.
@@ -153,7 +181,7 @@ impl Connection {
 
     /// Whether the harness is of another version than this program.
     pub fn is_outdated(&self) -> bool {
-        is_outdated(&self.status)
+        self.plan.cluster.is_none() && is_outdated(&self.status)
     }
 
     /// Ends the harness and starts it again with `allow_unisolated`.
@@ -238,8 +266,12 @@ impl Connection {
     }
 
     async fn try_attach(plan: &Plan) -> Result<Option<(Client, StatusResponse)>, Error> {
-        let Ok(channel) = mooring_wire::uds::connect(&plan.state.socket).await else {
-            return Ok(None);
+        let channel = match &plan.cluster {
+            Some(target) => target.connect().await?,
+            None => match mooring_wire::uds::connect(&plan.state.socket).await {
+                Ok(channel) => channel,
+                Err(_) => return Ok(None),
+            },
         };
         let mut client = HarnessClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES)

@@ -111,6 +111,9 @@ pub enum Error {
     /// The bot cannot go on.
     #[error(transparent)]
     Discord(#[from] mooring_bot::BotError),
+    /// `kubectl` did not do it.
+    #[error("{0}")]
+    Kubectl(String),
     /// An argument is wrong.
     #[error("{0}")]
     Usage(String),

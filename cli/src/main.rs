@@ -3,6 +3,7 @@
 
 mod args;
 mod cards;
+mod cluster;
 mod commands;
 mod connection;
 mod error;

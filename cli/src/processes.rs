@@ -7,12 +7,14 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mooring_durable::error::OpenError;
 use mooring_sandbox::{CommandEnvironment, DevOptions, Limits, Unisolated};
 
 use crate::args::{HarnessArgs, SandboxArgs};
+use crate::cluster::Target;
 use crate::error::Error;
 use crate::project::{Project, State};
 
@@ -45,6 +47,8 @@ pub struct Plan {
     pub workspace: Option<PathBuf>,
     /// Whether commands may run where the sandbox cannot hold them.
     pub allow_unisolated: bool,
+    /// The workspace in a cluster that is meant; its harness is not started here.
+    pub cluster: Option<Arc<Target>>,
 }
 
 /// A harness that was just started.

@@ -222,6 +222,20 @@ impl StateHome {
         self.open(project)
     }
 
+    /// A folder in place of the project's, for a workspace in a cluster.
+    pub fn attached(&self, namespace: &str, workspace: &str) -> Result<PathBuf, Error> {
+        let folder = self.folder.join("attached").join(namespace).join(workspace);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| Error::Path {
+                path: folder.clone(),
+                why: error.to_string(),
+            })?;
+        Ok(folder)
+    }
+
     fn state_folder(&self, root: &Path) -> PathBuf {
         let name: String = root
             .file_name()

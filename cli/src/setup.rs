@@ -41,6 +41,7 @@ pub async fn plan(
         state,
         workspace,
         allow_unisolated,
+        cluster: None,
     })
 }
 
@@ -104,6 +105,7 @@ async fn adopt(states: &StateHome, project: &Project, moved: &Moved) -> Result<S
         state: moved.state.clone(),
         workspace: None,
         allow_unisolated: false,
+        cluster: None,
     };
     connection::stop(&old).await?;
     states.adopt(project, moved)

@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use mooring_wire::harness::{ApprovalsRequest, DecideRequest, Scope};
 
-use super::say;
+use super::{objects, say};
 use crate::args::{ApprovalsArgs, ApproveArgs, DenyArgs, Output, ScopeArg};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -13,6 +13,9 @@ use crate::{cards, format, json, setup, terminal};
 
 /// Lists approvals.
 pub async fn list(project: Option<&Path>, args: ApprovalsArgs) -> Result<Exit, Error> {
+    if args.cluster.is_named() {
+        return objects::list(&args.cluster, args.all, args.output.output == Output::Json).await;
+    }
     let connection = setup::records(project).await?;
     let request = ApprovalsRequest {
         conversation: args.conversation.unwrap_or_default(),
@@ -53,6 +56,16 @@ pub async fn list(project: Option<&Path>, args: ApprovalsArgs) -> Result<Exit, E
 
 /// Approves one.
 pub async fn approve(project: Option<&Path>, args: ApproveArgs) -> Result<Exit, Error> {
+    if args.cluster.is_named() {
+        return objects::decide(
+            &args.cluster,
+            &args.id,
+            "Approved",
+            args.scope,
+            &args.reason,
+        )
+        .await;
+    }
     let scope = match args.scope {
         ScopeArg::Once => Scope::Once,
         ScopeArg::Conversation => Scope::Conversation,
@@ -89,6 +102,10 @@ fn until(length: &str, now_ms: i64) -> Result<i64, Error> {
 
 /// Denies one.
 pub async fn deny(project: Option<&Path>, args: DenyArgs) -> Result<Exit, Error> {
+    if args.cluster.is_named() {
+        let once = ScopeArg::Once;
+        return objects::decide(&args.cluster, &args.id, "Denied", once, &args.reason).await;
+    }
     let request = DecideRequest {
         id: args.id,
         approve: false,

@@ -16,6 +16,9 @@ use crate::style::{Line, Style};
 use crate::text::one_line;
 use crate::{cards, keys, setup, terminal};
 
+/// What a missing key means here.
+const WITHOUT_KEY: &str = "is not set: runs wait until `mooring dev` is started with it";
+
 /// Talks until the person leaves.
 pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
     let plan = setup::plan(project, args.workspace.as_deref(), &args.start).await?;
@@ -32,16 +35,16 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
         setup::agree_to_keys(&mut connection, &args.start, Asks::Never).await?;
     }
     if args.discord.discord {
-        for line in notices(&connection.status, 0) {
+        for line in notices(&connection.status, 0, WITHOUT_KEY) {
             super::say(line.text())?;
         }
         return discord::run(connection, args.discord).await;
     }
-    let conversation = conversation(&connection, &args).await?;
+    let conversation = conversation(&connection, args.resume, args.new).await?;
     let name = connection.plan().project.name();
     let banner = cards::banner(&connection.status, &name, is_rehearsal(&connection));
     let mut greeting = vec![banner];
-    greeting.extend(notices(&connection.status, conversation));
+    greeting.extend(notices(&connection.status, conversation, WITHOUT_KEY));
     if interactive && has_cursor {
         terminal::talk_at_keyboard(connection, conversation, greeting).await
     } else {
@@ -50,11 +53,11 @@ pub async fn run(project: Option<&Path>, args: DevArgs) -> Result<Exit, Error> {
 }
 
 /// What keeps the agent from work, and where the talk goes on.
-fn notices(status: &StatusResponse, conversation: i64) -> Vec<Line> {
+pub fn notices(status: &StatusResponse, conversation: i64, without_key: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     if !status.missing_keys.is_empty() {
         let keys = keys::labels(&status.missing_keys);
-        let text = format!("{keys} is not set: runs wait until `mooring dev` is started with it");
+        let text = format!("{keys} {without_key}");
         lines.push(Line::new(Style::Notice, text));
     }
     if conversation != 0 {
@@ -66,14 +69,18 @@ fn notices(status: &StatusResponse, conversation: i64) -> Vec<Line> {
 
 /// Where to go on: as was asked, else in the last conversation where it is not
 /// finished, else in a new one.
-async fn conversation(connection: &Connection, args: &DevArgs) -> Result<i64, Error> {
-    let last = match args.resume {
+pub async fn conversation(
+    connection: &Connection,
+    resume: Option<Option<i64>>,
+    new: bool,
+) -> Result<i64, Error> {
+    let last = match resume {
         Some(Some(id)) => return Ok(id),
-        _ if args.new => return Ok(0),
+        _ if new => return Ok(0),
         _ => last_conversation(&mut connection.client()).await?,
     };
     Ok(match last {
-        Some(last) if args.resume.is_some() || is_unfinished(&last.state, last.queued) => last.id,
+        Some(last) if resume.is_some() || is_unfinished(&last.state, last.queued) => last.id,
         _ => 0,
     })
 }

@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod approvals;
+mod attach;
 mod audit;
 mod completion;
 mod conversations;
@@ -10,6 +11,7 @@ mod entries;
 mod fork;
 mod grants;
 mod init;
+mod objects;
 pub mod policy;
 mod send;
 mod status;
@@ -38,6 +40,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
     let project = project.as_deref();
     match command {
         Command::Dev(args) => dev::run(project, args).await,
+        Command::Attach(args) => attach::run(args).await,
         Command::Send(args) => send::run(project, args).await,
         Command::Init(args) => init::run(project, &args),
         Command::Watch(args) => watch::run(project, args).await,
