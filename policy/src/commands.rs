@@ -675,8 +675,7 @@ fn fact(
     let program = words[0].text.as_str();
     let base = base_name(program);
     let rest = &text[program.len()..];
-    let mut allow = vec![text.clone()];
-    let mut strict = vec![text.clone()];
+    let (mut allow, mut strict) = (Vec::new(), Vec::new());
     if program.contains('/') {
         let bare = format!("{base}{rest}");
         if bare_name(program).is_some() {

@@ -47,7 +47,9 @@ pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> De
     let mut judge = Judge {
         rules,
         tool: tool_rule(rules, facts),
-        decided: Vec::new(),
+        decided: Vec::with_capacity(
+            facts.commands.len() + facts.paths.len() + facts.assignments.len() + 1,
+        ),
     };
     let mut lacked = Vec::new();
     judge.tool(facts);
@@ -73,12 +75,12 @@ pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> De
 }
 
 /// The rule of the tool table; `None` where none names the tool.
-fn tool_rule(rules: &Rules, facts: &Facts) -> Option<(Verdict, RuleRef)> {
+fn tool_rule<'a>(rules: &'a Rules, facts: &Facts) -> Option<(Verdict, &'a Pattern)> {
     let tool = facts.tool.as_str();
     rules
         .tool()
         .decide(&[tool], &[tool])
-        .map(|found| (found.verdict, RuleRef::new("tool", found.pattern.source())))
+        .map(|found| (found.verdict, found.pattern))
 }
 
 fn finish(decided: Vec<DecidedFact>, facts: &Facts, lacked: Vec<String>) -> Decision {
@@ -144,7 +146,7 @@ fn shorten(text: &str) -> String {
 
 struct Judge<'a> {
     rules: &'a Rules,
-    tool: Option<(Verdict, RuleRef)>,
+    tool: Option<(Verdict, &'a Pattern)>,
     decided: Vec<DecidedFact>,
 }
 
@@ -161,14 +163,22 @@ impl Judge<'_> {
 
     /// What decides when no rule of a table does.
     fn fallback(&self) -> (Verdict, RuleRef) {
-        self.tool
-            .clone()
-            .unwrap_or_else(|| (Verdict::Deny, RuleRef::new("tool", "")))
+        match self.tool {
+            Some((verdict, pattern)) => (verdict, RuleRef::new("tool", pattern.source())),
+            None => (Verdict::Deny, RuleRef::new("tool", "")),
+        }
     }
 
     /// The tool's identity. For a script its entry is what decides commands that
     /// no rule names; only a deny counts for all.
     fn tool(&mut self, facts: &Facts) {
+        if facts.script
+            && self
+                .tool
+                .is_some_and(|(verdict, _)| verdict != Verdict::Deny)
+        {
+            return;
+        }
         let (verdict, rule) = self.fallback();
         if facts.script {
             let named = self.tool.is_some() || self.rules.bash().is_empty();
@@ -182,8 +192,7 @@ impl Judge<'_> {
 
     fn command(&mut self, command: &CommandFact) {
         let table = self.rules.bash();
-        let allow: Vec<&str> = command.allow.iter().map(String::as_str).collect();
-        let strict: Vec<&str> = command.strict.iter().map(String::as_str).collect();
+        let (allow, strict) = (command.allowed_as(), command.restricted_as());
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         if command.role == Role::Wrapper {
             // The wrapper itself does nothing: what it runs is decided on its own.
@@ -243,7 +252,7 @@ impl Judge<'_> {
     }
 
     fn doubtful(&mut self, command: &CommandFact) {
-        let strict: Vec<&str> = command.strict.iter().map(String::as_str).collect();
+        let strict = command.restricted_as();
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         let table = self.rules.bash();
         let found = table

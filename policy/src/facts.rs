@@ -32,9 +32,9 @@ pub(crate) enum Role {
 pub(crate) struct CommandFact {
     /// Decoded words, joined by one blank.
     pub text: String,
-    /// Spellings that an allow may match.
+    /// Spellings that an allow may match, beside the text.
     pub allow: Vec<String>,
-    /// Spellings that a deny or an ask may match.
+    /// Spellings that a deny or an ask may match, beside the text.
     pub strict: Vec<String>,
     /// Words for rules that name options; the first is the program's bare name.
     pub words: Vec<String>,
@@ -43,6 +43,24 @@ pub(crate) struct CommandFact {
     pub needs: Vec<(String, String)>,
     /// The file that it runs, as for `make`, `npm run` and `./script`.
     pub runs: Option<String>,
+}
+
+impl CommandFact {
+    /// All spellings that an allow may match.
+    pub(crate) fn allowed_as(&self) -> Vec<&str> {
+        spellings(&self.text, &self.allow)
+    }
+
+    /// All spellings that a deny or an ask may match.
+    pub(crate) fn restricted_as(&self) -> Vec<&str> {
+        spellings(&self.text, &self.strict)
+    }
+}
+
+fn spellings<'a>(text: &'a str, more: &'a [String]) -> Vec<&'a str> {
+    std::iter::once(text)
+        .chain(more.iter().map(String::as_str))
+        .collect()
 }
 
 /// Which way a file is used.

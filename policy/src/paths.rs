@@ -109,8 +109,9 @@ fn place(
         }
     }
     if path.direction != Direction::Read {
-        let forms = [given.absolute.as_str(), canonical.as_str()];
-        if let Some(what) = protected::find(&forms, project, home) {
+        let both = [given.absolute.as_str(), canonical.as_str()];
+        let forms = &both[usize::from(both[0] == both[1])..];
+        if let Some(what) = protected::find(forms, project, home) {
             let note = format!("{} is {what}", path.given);
             answers.push(PathAnswer::new(
                 Verdict::Ask,
@@ -138,12 +139,13 @@ fn ask_table(rules: &Rules, forms: &Forms, inside: bool, located: &str) -> Optio
     if inside && rules.path().is_empty() {
         return None;
     }
-    let (allow, strict) = (forms.allow(), forms.strict());
+    let strict = forms.strict();
+    let allow = &strict[..forms.allowed()];
     // Outside the project an allow has to say where: `*.md` means the project's.
     let covers = |pattern: &Pattern| {
         inside || pattern.prefix().starts_with('/') || pattern.prefix().starts_with("~/")
     };
-    let found = rules.path().decide_where(&allow, &strict, covers, None);
+    let found = rules.path().decide_where(allow, &strict, covers, None);
     let from = |found: &crate::rules::Found<'_>| {
         PathAnswer::new(
             found.verdict,
@@ -344,6 +346,11 @@ impl Forms {
         forms.extend(self.relative.as_deref());
         forms.extend(self.home.as_deref());
         forms
+    }
+
+    /// How many of the strict spellings an allow may match: the first ones.
+    fn allowed(&self) -> usize {
+        1 + usize::from(self.relative.is_some()) + usize::from(self.home.is_some())
     }
 
     /// Spellings that a deny or an ask may match.

@@ -1,6 +1,8 @@
 //! Files whose change runs something later, or changes who decides: a write to
 //! one asks at least, whatever the tables allow.
 
+use std::borrow::Cow;
+
 use crate::environment::is_within;
 
 /// Names below the home folder.
@@ -86,7 +88,13 @@ pub(crate) fn find(paths: &[&str], project: &str, home: &str) -> Option<&'static
 }
 
 fn one(path: &str, project: &str, home: &str) -> Option<&'static str> {
-    let folded = path.to_lowercase();
+    let folded = match path
+        .bytes()
+        .any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase())
+    {
+        true => Cow::Owned(path.to_lowercase()),
+        false => Cow::Borrowed(path),
+    };
     let parts: Vec<&str> = folded.split('/').filter(|part| !part.is_empty()).collect();
     let name = parts.last().copied().unwrap_or_default();
     if let Some(at) = parts.iter().position(|part| *part == ".git") {

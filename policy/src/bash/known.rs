@@ -113,6 +113,11 @@ impl Known {
         known
     }
 
+    /// Whether a loop's variable is known.
+    pub(crate) fn has_loops(&self) -> bool {
+        !self.loops.is_empty()
+    }
+
     /// The values of the loops' variables that stand in a text: every combination
     /// of them; one empty combination where there are none, or too many.
     pub(crate) fn combinations<'a>(
@@ -120,9 +125,6 @@ impl Known {
         texts: impl Iterator<Item = &'a str>,
     ) -> Vec<Vec<(String, String)>> {
         let mut all = vec![Vec::new()];
-        if self.loops.is_empty() {
-            return all;
-        }
         let mut taken: Vec<&str> = Vec::new();
         for text in texts.filter(|text| text.contains('$')) {
             for (_, name) in names(text) {

@@ -152,6 +152,11 @@ impl Reader {
     fn outline(&mut self, outline: &Outline<'_>, base: usize, depth: usize, certainty: Certainty) {
         let mut findings = Findings::of(&self.known);
         for raw in &outline.commands {
+            if !self.known.has_loops() {
+                let words = command_words(raw, base, &mut findings);
+                self.command(words, certainty);
+                continue;
+            }
             let texts = raw.iter().map(|word| word.text.as_ref());
             for (index, bound) in self.known.combinations(texts).into_iter().enumerate() {
                 findings.bound = bound;

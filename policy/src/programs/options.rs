@@ -284,7 +284,8 @@ impl Scan<'_> {
 
     /// Rows that are no options.
     fn special(&mut self, sub: Option<&str>) {
-        for row in self.rows.clone() {
+        for at in 0..self.rows.len() {
+            let row = self.rows[at];
             let Some(rule) = row.option.strip_prefix('@') else {
                 continue;
             };
