@@ -15,6 +15,7 @@ use mooring_wire::sandbox::{AttachRequest, ExecRequest, Execution, ReleaseReques
 use tonic::transport::Channel;
 
 const ROUNDS: usize = 300;
+const FOLDER_ROUNDS: usize = 60;
 
 struct Daemon(Child);
 
@@ -67,16 +68,7 @@ async fn run() {
     let (mut bare, mut ours, mut synced) = (Vec::new(), Vec::new(), Vec::new());
     let log = std::fs::File::create(place("home/state/sync")).unwrap();
     for round in 0..ROUNDS {
-        let began = Instant::now();
-        let status = Command::new("bash")
-            .args(["-c", "true"])
-            .env("LANG", "C.UTF-8")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
-            .status;
-        assert!(status.success());
-        bare.push(began.elapsed());
+        bare.push(run_bare());
 
         let id = format!("bench-{round}");
         let began = Instant::now();
@@ -145,6 +137,46 @@ async fn run() {
         "- memory after 100 MB of output: {:.1} MiB",
         memory(daemon.0.id())
     );
+    println!();
+    println!("| folders in the project | bare | through the sandbox | difference |");
+    println!("|---|---|---|---|");
+    let mut made = 0;
+    for folders in [2_000, 20_000] {
+        for number in made..folders {
+            let folder = place("home/project").join(format!("{}/{number}", number % 100));
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        made = folders;
+        // What was just made is read again until it is old enough to be relied on.
+        std::thread::sleep(Duration::from_millis(300));
+        exec(&mut client, &format!("seen-{folders}"), "true").await;
+        let (mut bare, mut ours) = (Vec::new(), Vec::new());
+        for round in 0..FOLDER_ROUNDS {
+            bare.push(run_bare());
+            let began = Instant::now();
+            exec(&mut client, &format!("folders-{folders}-{round}"), "true").await;
+            ours.push(began.elapsed());
+        }
+        let (bare, ours) = (ms(median(bare)), ms(median(ours)));
+        println!(
+            "| {folders} | {bare:.2} ms | {ours:.2} ms | {:.2} ms |",
+            ours - bare
+        );
+    }
+}
+
+/// The bare command.
+fn run_bare() -> Duration {
+    let began = Instant::now();
+    let status = Command::new("bash")
+        .args(["-c", "true"])
+        .env("LANG", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+        .status;
+    assert!(status.success());
+    began.elapsed()
 }
 
 /// Runs to the end; returns the output's length.

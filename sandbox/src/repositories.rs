@@ -23,6 +23,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -36,6 +37,8 @@ use crate::paths::open_by_parts;
 pub const MAX_FOLDERS: usize = 30_000;
 /// A change this shortly before a reading may not be seen by its time.
 const UNSETTLED: Duration = Duration::from_millis(100);
+/// So many folders are looked at before another thread could have begun.
+const FOLDERS_OF_ONE_THREAD: usize = 1_000;
 /// A configuration beyond this is not read, but replaced.
 const MAX_CONFIG: u64 = 256 << 10;
 /// Lines for the model, at most.
@@ -163,12 +166,33 @@ impl Repositories {
         notes
     }
 
-    /// The common case, at the price of one system call a folder.
+    /// The common case, at the price of one system call a folder; of many folders,
+    /// by several threads at once, for a command's end waits for it.
     fn is_unchanged(&self) -> bool {
-        !self.folders.is_empty()
-            && self.folders.iter().all(|(path, listing)| {
-                folder_stat(path).is_some_and(|stat| listing.is_of(Stamp::of(&stat)))
-            })
+        if self.folders.is_empty() {
+            return false;
+        }
+        let is_as_read = |(path, listing): &(&PathBuf, &Listing)| {
+            folder_stat(path).is_some_and(|stat| listing.is_of(Stamp::of(&stat)))
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
+        if threads == 1 || self.folders.len() < FOLDERS_OF_ONE_THREAD {
+            return self.folders.iter().all(|folder| is_as_read(&folder));
+        }
+        let folders: Vec<_> = self.folders.iter().collect();
+        let changed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for part in folders.chunks(folders.len().div_ceil(threads)) {
+                let changed = &changed;
+                scope.spawn(move || {
+                    let same = |folder| changed.load(Relaxed) || is_as_read(folder);
+                    if !part.iter().all(same) {
+                        changed.store(true, Relaxed);
+                    }
+                });
+            }
+        });
+        !changed.into_inner()
     }
 
     /// All `.git` entries and folders that look like git folders.

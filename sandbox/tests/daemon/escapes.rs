@@ -554,3 +554,26 @@ async fn what_git_obeys_is_not_written_by_file_operations() {
         assert!(text.contains("git would obey it"), "{name}: {text}");
     }
 }
+
+#[tokio::test]
+async fn among_many_folders_each_new_repository_is_found() {
+    let sandbox = Sandbox::prepare(As::Caller, &[], |sandbox| {
+        for number in 0..2_000 {
+            let folder = format!("many/{}/{number}", number % 50);
+            std::fs::create_dir_all(sandbox.project.join(folder)).unwrap();
+        }
+    })
+    .await;
+    // So that what is read of the folders is old enough to be relied on.
+    sandbox.run("sleep 0.3").await.ok();
+    sandbox.run("true").await.ok();
+    for folder in ["many/7/57", "many/0/0", "many/49/1999"] {
+        let hook = format!("{folder}/.git/hooks/post-checkout");
+        let command = format!(
+            "git init -q {folder} && mkdir -p {folder}/.git/hooks && printf '#!/bin/sh\\nid\\n' > {hook} && chmod +x {hook}"
+        );
+        sandbox.run(&command).await.ok();
+        assert!(!sandbox.project.join(&hook).exists(), "{hook}");
+        sandbox.run("true").await.ok();
+    }
+}
