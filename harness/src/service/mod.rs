@@ -91,7 +91,15 @@ fn session(error: SessionError) -> Status {
             Code::Restarting
         }
     };
-    status(code, error.to_string())
+    let text = match &error {
+        SessionError::StorageFull => {
+            "no space left on the disk of the database: nothing of this was kept; make room \
+             and send it again (`mooring status` names the file)"
+                .to_owned()
+        }
+        error => error.to_string(),
+    };
+    status(code, text)
 }
 
 impl Service {
