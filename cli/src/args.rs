@@ -55,8 +55,16 @@ pub enum Command {
     Conversations(ListArgs),
     /// Print what was said and done in a conversation.
     Entries(EntriesArgs),
+    /// Show what goes on in a conversation, and what waits for what.
+    Tasks(TasksArgs),
+    /// Answer a question that the agent asks, by the id that `mooring tasks` shows.
+    Answer(AnswerArgs),
+    /// Show what a conversation changed in the project's files.
+    Diff(ConversationArgs),
     /// Let a conversation begin anew: the model no longer sees what was before.
     Reset(ResetArgs),
+    /// Let a summary take the place of the beginning of a conversation's context.
+    Compact(CompactArgs),
     /// Begin a conversation with the history of another one, and print its number.
     Fork(ForkArgs),
     /// Stop the run of a conversation and withdraw what is queued in it.
@@ -345,6 +353,10 @@ pub struct EntriesArgs {
     /// How many at most.
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub limit: u32,
+    /// Print the exact request that an answer, or a compaction, was made from, by the
+    /// number that stands beside it.
+    #[arg(long, value_name = "N", conflicts_with_all = ["before", "limit"])]
+    pub request: Option<i64>,
     /// How it is printed.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -361,6 +373,35 @@ pub struct AbortArgs {
     pub run_only: bool,
 }
 
+/// `mooring tasks`.
+#[derive(Clone, Debug, Args)]
+pub struct TasksArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `mooring answer`.
+#[derive(Clone, Debug, Args)]
+pub struct AnswerArgs {
+    /// The question.
+    pub question: i64,
+    /// The answer.
+    #[arg(required = true, value_name = "TEXT")]
+    pub text: Vec<String>,
+}
+
+/// A command on one conversation.
+#[derive(Clone, Debug, Args)]
+pub struct ConversationArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+}
+
 /// `mooring reset`.
 #[derive(Clone, Debug, Args)]
 pub struct ResetArgs {
@@ -375,6 +416,22 @@ pub struct ResetArgs {
         value_name = "TEXT"
     )]
     pub brief: String,
+}
+
+/// `mooring compact`.
+#[derive(Clone, Debug, Args)]
+pub struct CompactArgs {
+    /// The conversation; without this the last active one.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: Option<i64>,
+    /// What the summary must keep.
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT"
+    )]
+    pub about: String,
 }
 
 /// `mooring fork`.

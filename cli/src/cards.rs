@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 use mooring_wire::harness::status_response::Sandbox;
-use mooring_wire::harness::{Approval, Call, Entry, Run, StatusResponse, Submission};
+use mooring_wire::harness::{Approval, Call, Entry, Question, Run, StatusResponse, Submission};
 
 use crate::format;
 use crate::style::{Line, Style, paragraph};
@@ -27,6 +27,9 @@ pub fn call_line(call: &Call, now_ms: i64, width: usize) -> Line {
         "waiting-approval" => ("?", Style::Notice, "waits for approval"),
         "unreachable" => ("…", Style::Notice, "sandbox not reachable"),
         "running" => ("•", Style::Accent, ""),
+        "asking" => ("?", Style::Notice, "asks you"),
+        "sleeping" => ("☾", Style::Dim, ""),
+        "delegated" => ("↳", Style::Accent, ""),
         _ => ("•", Style::Dim, ""),
     };
     let took = match (call.started_ms, call.ended_ms) {
@@ -147,6 +150,7 @@ pub fn run_state(run: &Run) -> String {
         "preparing" => "preparing",
         "requesting" => "thinking",
         "retrying" => "trying again",
+        "compacting" => "compacting the context",
         "tools" => "working",
         "waiting" => "waiting for you",
         "ending" => "ending",
@@ -156,6 +160,70 @@ pub fn run_state(run: &Run) -> String {
         note if note.is_empty() => word.into(),
         note => format!("{word}: {note}"),
     }
+}
+
+/// The plan that a call wrote down, a line for each of its items.
+pub fn plan(call: &Call, width: usize) -> Vec<Line> {
+    if call.tool != "todo" || call.state != "done" {
+        return Vec::new();
+    }
+    let plan: serde_json::Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+    let items = plan["items"].as_array().map_or(&[][..], Vec::as_slice);
+    let line = |item: &serde_json::Value| {
+        let (mark, style) = match item["state"].as_str() {
+            Some("done") => ("☑", Style::Dim),
+            Some("doing") => ("▸", Style::Accent),
+            _ => ("☐", Style::Plain),
+        };
+        let text = one_line(item["text"].as_str().unwrap_or_default(), 500);
+        Line::new(style, format!("    {mark} {text}")).cut(width)
+    };
+    items.iter().map(line).collect()
+}
+
+/// A question that the agent asks, or how it ended.
+pub fn question(question: &Question, width: usize) -> Vec<Line> {
+    let head = Line::new(Style::Notice, "? question ").with(Style::Bold, question.id.to_string());
+    match question.state.as_str() {
+        "open" => {
+            let mut lines = vec![head.cut(width)];
+            lines.extend(paragraph(
+                Style::Plain,
+                sanitize(&question.text).as_str(),
+                "  ",
+                width,
+            ));
+            for choice in &question.choices {
+                let text = format!("  – {}", one_line(choice, 200));
+                lines.push(Line::new(Style::Accent, text).cut(width));
+            }
+            lines
+        }
+        "answered" => {
+            let text = format!(
+                "  {} answered: {}",
+                one_line(&question.answered_by, 60),
+                one_line(&question.answer, 400)
+            );
+            vec![head.with(Style::Good, text).cut(width)]
+        }
+        state => vec![
+            head.with(Style::Dim, format!("  {}", one_line(state, 40)))
+                .cut(width),
+        ],
+    }
+}
+
+/// How a compaction ended.
+pub fn compaction_line(entry: &Entry, width: usize) -> Line {
+    let data: serde_json::Value = serde_json::from_str(&entry.json).unwrap_or_default();
+    let data = &data["data"];
+    let style = match data["outcome"].as_str() {
+        Some("failed") => Style::Bad,
+        _ => Style::Dim,
+    };
+    let text = one_line(data["text"].as_str().unwrap_or("compacted"), 400);
+    Line::new(style, format!("— {text} —")).cut(width)
 }
 
 /// The approval card: what would run, exactly, and why it is asked.

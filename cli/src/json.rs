@@ -3,8 +3,8 @@
 
 use mooring_wire::harness::watch_frame::Frame;
 use mooring_wire::harness::{
-    Approval, Call, Chunk, Entry, Grant, Run, StatusResponse, Submission, WatchFrame,
-    conversations_response::Conversation, usage_response,
+    Approval, Call, Chunk, Entry, Grant, Question, Run, StatusResponse, Submission, Task,
+    WatchFrame, conversations_response::Conversation, usage_response,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "parent": view.parent,
                 "parent_entry": view.parent_entry,
                 "side_chat": view.side_chat,
+                "compaction": view.compaction,
+                "questions": all(&view.questions, question),
             });
         }
         Some(Frame::Change(change)) => {
@@ -40,6 +42,8 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "calls": all(&change.calls, call),
                 "chunks": all(&change.chunks, chunk),
                 "approvals": all(&change.approvals, approval),
+                "compaction": change.compaction,
+                "questions": all(&change.questions, question),
             });
         }
         None => {}
@@ -56,11 +60,29 @@ fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }
 
+/// A task.
+pub fn task(task: &Task) -> Value {
+    json!({
+        "id": task.id, "owner": task.owner, "conversation": task.conversation, "kind": task.kind,
+        "status": task.status, "background": task.background, "about": task.about,
+        "waits": task.waits, "owns": task.owns, "created_ms": task.created_ms,
+    })
+}
+
+fn question(question: &Question) -> Value {
+    json!({
+        "id": question.id, "conversation": question.conversation, "call_task": question.call_task,
+        "text": question.text, "choices": question.choices, "asked_ms": question.asked_ms,
+        "expires_ms": question.expires_ms, "state": question.state, "answer": question.answer,
+        "answered_by": question.answered_by,
+    })
+}
+
 /// An entry of a transcript.
 pub fn entry(entry: &Entry) -> Value {
     json!({
         "id": entry.id, "kind": entry.kind, "at_ms": entry.at_ms, "text": entry.text,
-        "state": entry.state, "json": embedded(&entry.json),
+        "state": entry.state, "task": entry.task, "json": embedded(&entry.json),
     })
 }
 

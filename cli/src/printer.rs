@@ -83,6 +83,9 @@ impl<W: Write> Printer<W> {
                 Ok(())
             }
             Event::Decided(approval) => self.line(&cards::decision_line(approval, self.width)),
+            Event::Question(question) => cards::question(question, self.width)
+                .iter()
+                .try_for_each(|line| self.line(line)),
             Event::Submission(submission) if submission.state == "unanswered" => {
                 self.outcome = "unanswered";
                 self.line(&Line::new(Style::Bad, cards::unanswered(submission)))
@@ -117,6 +120,7 @@ impl<W: Write> Printer<W> {
                 }
                 Ok(())
             }
+            "pi.compaction" => self.line(&cards::compaction_line(entry, self.width)),
             "pi.user" | "pi.system" | "pi.tool-result" => Ok(()),
             kind => {
                 let text = format!("({}) {}", one_line(kind, 40), one_line(&entry.text, 200));

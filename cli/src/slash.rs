@@ -17,6 +17,14 @@ pub enum Typed {
     New,
     /// Lets the context begin anew.
     Reset(String),
+    /// Shows what goes on.
+    Tasks,
+    /// Answers the open question.
+    Answer(String),
+    /// Shows what the conversation changed.
+    Diff,
+    /// Lets a summary take the place of the beginning.
+    Compact(String),
     /// Goes on in a fork, from an entry or from here.
     Fork(Option<i64>),
     /// Asks something in a side chat.
@@ -75,6 +83,16 @@ pub const COMMANDS: &[(&str, &str)] = &[
     (
         "/reset [TEXT]",
         "begin the context anew; the model is told the text",
+    ),
+    (
+        "/tasks",
+        "what goes on here and in subagents, and what waits for what",
+    ),
+    ("/answer TEXT", "answer the question that is open"),
+    ("/diff", "what this conversation changed in files"),
+    (
+        "/compact [TEXT]",
+        "put a summary in the place of the beginning; TEXT says what it must keep",
     ),
     (
         "/fork [ENTRY]",
@@ -138,6 +156,11 @@ pub fn parse(input: &str) -> Typed {
         ("steer", "") => Typed::Wrong("/steer needs a text".into()),
         ("steer", text) => Typed::Steer(text.to_owned()),
         ("reset", brief) => Typed::Reset(brief.to_owned()),
+        ("tasks", _) => Typed::Tasks,
+        ("answer", "") => Typed::Wrong("/answer needs a text".into()),
+        ("answer", text) => Typed::Answer(text.to_owned()),
+        ("diff", _) => Typed::Diff,
+        ("compact", about) => Typed::Compact(about.to_owned()),
         ("fork", "") => Typed::Fork(None),
         ("fork", entry) => entry.parse().map_or_else(
             |_| Typed::Wrong("/fork needs an entry's number; `mooring entries` lists them".into()),
@@ -248,6 +271,11 @@ mod tests {
             ("/steer", Typed::Wrong("/steer needs a text".into())),
             ("/reset", Typed::Reset(String::new())),
             ("/reset now the docs", Typed::Reset("now the docs".into())),
+            ("/tasks", Typed::Tasks),
+            ("/answer blue", Typed::Answer("blue".into())),
+            ("/diff", Typed::Diff),
+            ("/compact", Typed::Compact(String::new())),
+            ("/compact the names", Typed::Compact("the names".into())),
             ("/fork", Typed::Fork(None)),
             ("/fork 12", Typed::Fork(Some(12))),
             (

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mooring_wire::harness::chunk::Of;
 use mooring_wire::harness::watch_frame::Frame;
 use mooring_wire::harness::{
-    Approval, Call, Change, Chunk, ConversationView, Entry, Run, Submission, WatchFrame,
+    Approval, Call, Change, Chunk, ConversationView, Entry, Question, Run, Submission, WatchFrame,
 };
 
 /// Bytes of a command's output that are kept to be shown while it runs.
@@ -37,6 +37,8 @@ pub enum Event {
     Asked(Approval),
     /// An approval that was open is no more.
     Decided(Approval),
+    /// The agent asks something, or that is settled.
+    Question(Question),
     /// An input was queued, placed or settled.
     Submission(Submission),
     /// A run began.
@@ -64,8 +66,12 @@ pub struct View {
     pub calls: BTreeMap<i64, Call>,
     /// Open approvals, by id.
     pub approvals: BTreeMap<String, Approval>,
+    /// Open questions, by id.
+    pub questions: BTreeMap<i64, Question>,
     /// Inputs that wait or are in the run, by id.
     pub inbox: BTreeMap<i64, Submission>,
+    /// The mode of a summary that is being written, or nothing.
+    pub compaction: String,
     /// Whether entries older than the first one seen exist.
     pub more: bool,
     answer: Stream,
@@ -102,9 +108,14 @@ impl View {
         let at_work =
             |call: &Call| matches!(call.state.as_str(), "proposed" | "running" | "unreachable");
         self.is_busy()
-            && !self.approvals.is_empty()
+            && !(self.approvals.is_empty() && self.questions.is_empty())
             && matches!(self.run.state.as_str(), "waiting" | "tools")
             && !self.calls.values().any(at_work)
+    }
+
+    /// The question that has waited longest.
+    pub fn question(&self) -> Option<i64> {
+        self.questions.keys().next().copied()
     }
 
     /// The approval that has waited longest.
@@ -162,6 +173,7 @@ impl View {
     fn snapshot(&mut self, view: ConversationView, events: &mut Vec<Event>) {
         self.title = view.title;
         self.model = view.model;
+        self.compaction = view.compaction;
         if self.last_entry == 0 {
             self.more = view.more;
         }
@@ -175,6 +187,11 @@ impl View {
         }
         for chunk in view.chunks {
             self.chunk(chunk, events);
+        }
+        let asked: Vec<i64> = view.questions.iter().map(|question| question.id).collect();
+        self.questions.retain(|id, _| asked.contains(id));
+        for question in view.questions {
+            self.ask(question, events);
         }
         // A snapshot is all there is: what it lacks was settled meanwhile.
         let open: Vec<String> = view
@@ -217,6 +234,9 @@ impl View {
     }
 
     fn change(&mut self, change: Change, events: &mut Vec<Event>) {
+        if let Some(compaction) = change.compaction {
+            self.compaction = compaction;
+        }
         // Chunks first: they came before the entry that ends their stream.
         for chunk in change.chunks {
             self.chunk(chunk, events);
@@ -240,6 +260,9 @@ impl View {
         }
         for approval in change.approvals {
             self.approval(approval, events);
+        }
+        for question in change.questions {
+            self.ask(question, events);
         }
         let (settled, open): (Vec<_>, Vec<_>) = change
             .submissions
@@ -318,6 +341,19 @@ impl View {
         }
         self.calls.insert(call.task, call.clone());
         events.push(Event::Call(call));
+    }
+
+    fn ask(&mut self, question: Question, events: &mut Vec<Event>) {
+        let known = match question.state.as_str() {
+            "open" => self
+                .questions
+                .insert(question.id, question.clone())
+                .is_some(),
+            _ => self.questions.remove(&question.id).is_none(),
+        };
+        if !known {
+            events.push(Event::Question(question));
+        }
     }
 
     fn approval(&mut self, approval: Approval, events: &mut Vec<Event>) {

@@ -3,16 +3,19 @@
 pub(crate) mod actor;
 mod asking;
 mod command;
+mod compacting;
 mod decide;
 mod ending;
 mod generation;
 mod inbox;
 mod intent;
 mod placing;
+mod report;
 mod reset;
 mod result;
 mod round;
 pub(crate) mod state;
 mod step;
+mod waiting;
 
 pub(crate) use command::{Command, Poke};

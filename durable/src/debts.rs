@@ -93,7 +93,7 @@ async fn pay(
     origin: CallOrigin,
     arguments: Value,
 ) -> Option<TaskId> {
-    let tools = session.ports.tools.tools(row.conversation);
+    let tools = session.ports.tools.tools(row.conversation, &Value::Null);
     let tool = tools
         .into_iter()
         .find(|tool| tool.declaration().schema.name == row.tool)?;

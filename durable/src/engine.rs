@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use crate::{
+    compaction::Asked,
     conversation::{Command, Poke},
     debts,
     error::{OpenError, SessionError, SubmitError},
@@ -290,7 +291,7 @@ impl Engine {
     }
 
     /// Sends a command to a conversation and waits for its answer.
-    async fn ask<T, E: From<SessionError>>(
+    pub(crate) async fn ask<T, E: From<SessionError>>(
         &self,
         conversation: ConversationId,
         command: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Command,
@@ -353,6 +354,22 @@ impl Engine {
         };
         self.ask(conversation, |reply| Command::Reset(Box::new(write), reply))
             .await
+    }
+
+    /// Lets a summary take the place of the beginning of the context. Returns once the
+    /// compaction has begun; a `pi.compaction` entry tells how it ended.
+    pub async fn compact(
+        &self,
+        conversation: ConversationId,
+        requester: Requester,
+        instructions: String,
+    ) -> Result<Asked, SessionError> {
+        self.ask(conversation, |reply| Command::Compact {
+            requester,
+            instructions,
+            reply,
+        })
+        .await
     }
 
     /// Ends a run, and with [`AbortScope::Conversation`] empties the inbox. Returns

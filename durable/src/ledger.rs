@@ -12,6 +12,7 @@ use crate::{
     model::Usage,
     submission::{Requester, Submission, Unanswered},
     tool::Call,
+    wait::Question,
 };
 
 /// A statement of a component's own tables. The text is one of a closed set.
@@ -83,6 +84,15 @@ pub enum Change {
     },
     ApprovalSettled {
         approval: Approval,
+    },
+    /// A call asks people something.
+    QuestionAsked {
+        question: Question,
+        requesters: Vec<Requester>,
+    },
+    /// Somebody answered it, or it ended otherwise.
+    QuestionSettled {
+        question: Question,
     },
     CallStarted {
         call: Arc<Call>,
@@ -171,6 +181,7 @@ pub enum RunState {
     Tools,
     Waiting,
     NeedsKey,
+    Compacting,
     Ending,
 }
 

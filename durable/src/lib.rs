@@ -5,6 +5,7 @@
 pub mod boundary;
 mod classify;
 pub mod clock;
+pub mod compaction;
 mod consent;
 mod context;
 mod conversation;
@@ -20,6 +21,7 @@ pub mod id;
 pub mod ledger;
 pub mod message;
 pub mod model;
+mod ownership;
 pub mod prompt;
 mod read;
 mod recovery;
@@ -35,9 +37,14 @@ pub mod submission;
 mod timers;
 pub mod tool;
 pub mod view;
+pub mod wait;
 pub mod window;
 pub mod write;
 
 pub use engine::{Approvals, Component, Durability, Engine, Options, Ports, Rebuilt};
-pub use sql::{attempt::Attempt, conversation::Origin, entry::Edit};
+pub use sql::{
+    attempt::Attempt,
+    conversation::{Origin, Owner},
+    entry::Edit,
+};
 pub use store::failpoint::COMMITS;

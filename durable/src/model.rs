@@ -36,6 +36,18 @@ pub struct RequestContext {
     pub task: TaskId,
     /// 1 for the first attempt.
     pub attempt: u32,
+    /// What the answer is for.
+    pub purpose: Purpose,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// The next turn of a run.
+    #[default]
+    Turn,
+    /// A summary, for a compaction.
+    Summary,
 }
 
 /// Takes what streams in. Calls are cheap and never block.
@@ -114,6 +126,10 @@ pub trait Model: Send + Sync {
     fn options(&self) -> Value;
     /// Estimated tokens of `request`, for reservations and thresholds.
     fn estimate(&self, request: &ModelRequest) -> u64;
+    /// Tokens of input that fit, where that is known.
+    fn window(&self) -> Option<u64> {
+        None
+    }
     /// Asks once. Ends soon after `cancel` fires.
     async fn respond(
         &self,

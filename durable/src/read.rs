@@ -2,6 +2,7 @@
 
 mod chain;
 mod load;
+mod work;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,6 +12,7 @@ use sqlx::{Row as _, SqliteConnection, SqlitePool, sqlite::SqliteRow};
 use self::chain::{Chain, Position};
 use self::load::{approval_of, attempt_of, context, items, load, owed};
 use crate::{
+    compaction,
     context::{Context, Item},
     conversation::state::{CallOrigin, Slot, State},
     document::Scope,
@@ -26,7 +28,7 @@ use crate::{
         chunk::{self, ChunkRow},
         conversation::{self, ConversationRow},
         document::{self, StoredDocument},
-        entry::parse,
+        entry::{parse, parse_opt},
         open_work::What,
         submission::{self, SubmissionRow},
         task::{self, TaskRow},
@@ -300,12 +302,36 @@ impl Reader {
         );
         let tools: Vec<ToolSchema> = serde_json::from_value(tools)
             .map_err(|error| SessionError::Corrupt(format!("tools of a request: {error}")))?;
-        let mut context = Context::derive(&self.context(id, Some(attempt.cutoff)).await?);
+        let items = self.context(id, Some(attempt.cutoff)).await?;
+        if let Some(input) = self.compaction(attempt.task).await? {
+            let request = compaction::request(&items, &input, &attempt.model, &options);
+            let json = serde_json::to_vec(&request).expect("requests are plain data");
+            return Ok(Rebuilt {
+                exact: Hash::of(&json) == attempt.request,
+                request,
+            });
+        }
+        let mut context = Context::derive(&items);
         let (request, hash) = context.request(&attempt.model, &options, &tools);
         Ok(Rebuilt {
             request: Arc::unwrap_or_clone(request),
             exact: hash == attempt.request,
         })
+    }
+
+    /// The input of a compaction's task; `None` of any other.
+    async fn compaction(&self, task: TaskId) -> Read<Option<compaction::Input>> {
+        let row = sqlx::query(task::BY_ID)
+            .bind(task.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(of_read)?;
+        let Some(row) = row else { return Ok(None) };
+        let row = TaskRow::read(&row).map_err(of_read)?;
+        if row.kind != task::kind::COMPACTION {
+            return Ok(None);
+        }
+        parse_opt(row.input.as_deref()).map_err(of_read)
     }
 
     /// A snapshot of one conversation.
@@ -340,9 +366,13 @@ impl Reader {
             .map_err(of_read)?;
         drop(tx);
         let State {
-            row, queue, run, ..
+            row,
+            queue,
+            run,
+            compaction,
+            ..
         } = loaded.state;
-        let tools = self.tools.tools(id);
+        let tools = self.tools.tools(id, &row.settings);
         let round = run.as_ref().and_then(|run| run.round.as_ref());
         let slots = round.map_or(&[][..], |round| &round.slots);
         Ok(Some(ConversationView {
@@ -364,6 +394,14 @@ impl Reader {
                 .filter(|approval| approval.state == ApprovalState::Pending)
                 .map(|approval| (**approval).clone())
                 .collect(),
+            questions: slots
+                .iter()
+                .filter_map(|slot| Some((slot.row.as_ref()?.task, slot.wait.as_ref()?)))
+                .flat_map(|(call, waiting)| {
+                    let open = waiting.open();
+                    open.filter_map(move |child| child.question(id, call))
+                })
+                .collect(),
             run: run.map(|run| run.progress.run),
             chunks: stored_output(&loaded.outputs)
                 .into_iter()
@@ -374,6 +412,7 @@ impl Reader {
                     text: row.text,
                 }))
                 .collect(),
+            compaction: compaction.map(|going| going.input.mode),
             inbox: queue.iter().map(|row| row.submission.clone()).collect(),
         }))
     }
@@ -417,7 +456,7 @@ fn stored_output(outputs: &HashMap<TaskId, (Window, u64)>) -> Vec<ChunkView> {
 
 fn summary(row: &SqliteRow) -> Result<ConversationSummary, sqlx::Error> {
     let base = ConversationRow::read(row)?;
-    let phase: Option<String> = row.try_get(9)?;
+    let phase: Option<String> = row.try_get(11)?;
     let state = match phase
         .as_deref()
         .map(|phase| parse::<RunState>(&format!("\"{phase}\"")))
@@ -433,10 +472,10 @@ fn summary(row: &SqliteRow) -> Result<ConversationSummary, sqlx::Error> {
         settings: base.settings,
         last_at: base.last_at,
         state,
-        pending_approvals: row.try_get::<i64, _>(10)? as usize,
-        queued: row.try_get::<i64, _>(11)? as usize,
-        entries: row.try_get::<Option<i64>, _>(12)?.unwrap_or(0) as u64,
-        first: row.try_get::<Option<i64>, _>(13)?.map(SubmissionId),
+        pending_approvals: row.try_get::<i64, _>(12)? as usize,
+        queued: row.try_get::<i64, _>(13)? as usize,
+        entries: row.try_get::<Option<i64>, _>(14)?.unwrap_or(0) as u64,
+        first: row.try_get::<Option<i64>, _>(15)?.map(SubmissionId),
     })
 }
 
@@ -494,6 +533,7 @@ pub(crate) fn entry_view(item: &Item) -> EntryView {
         message: item.message(),
         data: item.row.data.clone(),
         state: item.row.state.to_owned(),
+        writer: item.row.writer,
     }
 }
 

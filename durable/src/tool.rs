@@ -12,6 +12,7 @@ use crate::{
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::{Part, ToolSchema},
     submission::Requester,
+    wait::{Settled, Waits},
     window::Retain,
 };
 
@@ -113,6 +114,8 @@ pub enum ToolEnd {
         /// Why, for the model.
         note: String,
     },
+    /// It goes on once what it waits for has settled; see [`Tool::resume`].
+    Waits(Waits),
 }
 
 /// Why there is no end.
@@ -165,6 +168,17 @@ pub trait Tool: Send + Sync {
         cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure>;
 
+    /// Goes on after a wait, with what it waited for in the order in which it was named.
+    /// Runs again after a crash before the result was committed.
+    async fn resume(
+        &self,
+        _call: &Call,
+        _settled: &[Settled],
+        _cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        Err(ToolFailure::Failed("it cannot go on after a wait".into()))
+    }
+
     /// The result is committed; the execution may be forgotten. Only for
     /// [`Replay::Attach`]. Of the call, run and requesters are not kept by then.
     async fn release(&self, _call: &Call) -> Result<(), ToolFailure> {
@@ -180,6 +194,7 @@ pub trait Tool: Send + Sync {
 
 /// The tools that a conversation may see at this moment.
 pub trait Toolbox: Send + Sync {
-    /// In the order in which the model is told of them.
-    fn tools(&self, conversation: ConversationId) -> Vec<Arc<dyn Tool>>;
+    /// In the order in which the model is told of them. `settings` are the
+    /// conversation's; null asks for all that there are.
+    fn tools(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>>;
 }

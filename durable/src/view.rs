@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    compaction::Mode,
     gate::Approval,
     hub::{Follower, Next},
     id::{ConversationId, EntryId, Millis, SubmissionId, TaskId},
@@ -10,6 +11,7 @@ use crate::{
     message::Message,
     read::Reader,
     submission::Submission,
+    wait::Question,
 };
 use serde_json::Value;
 
@@ -26,6 +28,8 @@ pub struct EntryView {
     pub data: Value,
     /// "", "aborted", "error".
     pub state: String,
+    /// The task that wrote it: of an answer its generation, whose request can be rebuilt.
+    pub writer: Option<TaskId>,
 }
 
 /// A call of the current round.
@@ -37,7 +41,7 @@ pub struct CallView {
     pub tool: String,
     pub summary: String,
     pub arguments: Value,
-    /// proposed, waiting-approval, running, unreachable, done, error, denied, interrupted, aborted
+    /// proposed, waiting-approval, running, asking, sleeping, delegated, unreachable, done, error, denied, interrupted, aborted
     pub state: &'static str,
     pub started_at: Option<Millis>,
     pub ended_at: Option<Millis>,
@@ -93,6 +97,10 @@ pub struct ConversationView {
     pub chunks: Vec<ChunkView>,
     pub inbox: Vec<Submission>,
     pub approvals: Vec<Approval>,
+    /// Open questions.
+    pub questions: Vec<Question>,
+    /// A summary is being written.
+    pub compaction: Option<Mode>,
 }
 
 /// What one commit changed in one conversation.
@@ -109,6 +117,10 @@ pub struct ChangeView {
     pub calls: Vec<CallView>,
     pub chunks: Vec<ChunkView>,
     pub approvals: Vec<Approval>,
+    /// Questions that were asked, or settled.
+    pub questions: Vec<Question>,
+    /// `Some(None)`: no summary is being written any more.
+    pub compaction: Option<Option<Mode>>,
 }
 
 /// A line of the list of conversations.
@@ -152,6 +164,8 @@ impl ChangeView {
             calls: Vec::new(),
             chunks: Vec::new(),
             approvals: Vec::new(),
+            questions: Vec::new(),
+            compaction: None,
         }
     }
 }

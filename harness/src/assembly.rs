@@ -97,6 +97,7 @@ impl Assembly {
         )
         .await?;
         books.opened(engine.incarnation());
+        hands.opened(engine.clone());
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {
             engine,
@@ -104,6 +105,7 @@ impl Assembly {
             catalog,
             keys,
             link,
+            hands,
             gate,
             books,
             metrics,

@@ -404,7 +404,10 @@ impl Ledger for Books {
                     conversation,
                     settings,
                 } => out.extend(begun(*conversation, settings)),
-                Change::CallStarted { .. } | Change::Settled { .. } => {}
+                Change::QuestionAsked { .. }
+                | Change::QuestionSettled { .. }
+                | Change::CallStarted { .. }
+                | Change::Settled { .. } => {}
             }
         }
         out

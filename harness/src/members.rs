@@ -26,7 +26,7 @@ pub enum Act {
     Talk,
     /// Fork a conversation, or ask beside it.
     Fork,
-    /// Let a conversation begin anew.
+    /// Let a conversation begin anew, or compact it.
     Reset,
     /// Let a conversation go on in another thread.
     Resume,

@@ -75,3 +75,91 @@ async fn a_side_chat_in_the_terminal_answers_and_the_way_back_is_told() {
     assert!(text.contains("goes back"), "{text}");
     assert!(text.contains("An answer."), "{text}");
 }
+
+#[tokio::test]
+async fn a_conversation_is_compacted_and_goes_on_and_each_request_can_be_printed() {
+    let script = "announce: false\nturns:\n- text: One.\n- text: Two.\n- text: Three.\n";
+    let project = Project::scripted(script, ALLOW);
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "first question").await;
+    project.idle(&mut client, conversation).await;
+    project.submit(&mut client, conversation, "second").await;
+    let view = project.idle(&mut client, conversation).await;
+    let answer = view.entries.last().unwrap().task.to_string();
+
+    let compacted = project.mooring(&["compact", "--about", "the question"]);
+    assert!(compacted.status.success(), "{}", told(&compacted));
+    let view = project
+        .until(&mut client, conversation, "the summary", |view| {
+            let last = view.entries.last()?;
+            (last.kind == "pi.compaction").then(|| view.clone())
+        })
+        .await;
+    let text = &view.entries.last().unwrap().text;
+    assert!(text.contains("It began: first question"), "{text}");
+    project.submit(&mut client, conversation, "third").await;
+    let view = project.idle(&mut client, conversation).await;
+    assert_eq!(view.entries.last().unwrap().text, "Three.");
+
+    let listed = project.mooring(&["entries"]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(text.contains(&format!("request {answer}")), "{text}");
+    let request = |number: &str| {
+        let output = project.mooring(&["entries", "--request", number]);
+        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.stderr.is_empty(), "{}", told(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    // As it was before the summary.
+    let before = request(&answer).to_string();
+    assert!(before.contains("first question") && !before.contains("compacted"));
+    let after = request(&view.entries.last().unwrap().task.to_string()).to_string();
+    assert!(after.contains("was compacted"), "{after}");
+    let summary = text.split("compaction  request ").nth(1).unwrap();
+    let number = summary.split_whitespace().next().unwrap();
+    assert!(request(number).to_string().contains("the question"));
+}
+
+#[tokio::test]
+async fn the_diff_is_against_what_was_there_before_the_conversation_wrote_it() {
+    let script = r#"
+announce: false
+turns:
+- calls:
+  - {tool: todo, arguments: {items: [{text: "write it", state: doing}, {text: "check it", state: open}]}}
+  - {tool: write, arguments: {path: old.txt, content: "two\n"}}
+- calls:
+  - {tool: edit, arguments: {path: old.txt, old: two, new: three}}
+  - {tool: write, arguments: {path: new.txt, content: "new\n"}}
+- text: Written.
+"#;
+    let project = Project::scripted(script, ALLOW);
+    std::fs::write(project.path("old.txt"), "one\n").unwrap();
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "write").await;
+    let view = project.idle(&mut client, conversation).await;
+    assert_eq!(view.entries.last().unwrap().text, "Written.");
+    let plan = view
+        .entries
+        .iter()
+        .find(|entry| entry.text.contains("plan"));
+    assert_eq!(
+        plan.unwrap().text,
+        "The plan is kept: 0 of 2 done; now: write it."
+    );
+    let diff = || {
+        let output = project.mooring(&["diff"]);
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(
+        diff(),
+        "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+new\n\
+         --- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-one\n+three\n"
+    );
+    // It survives the process, and knows what others did since.
+    project.kill_harness().await;
+    std::fs::write(project.path("old.txt"), "one\n").unwrap();
+    std::fs::remove_file(project.path("new.txt")).unwrap();
+    assert!(diff().contains("no file is other"), "{}", diff());
+}

@@ -5,3 +5,4 @@ mod branches;
 mod clients;
 mod stories;
 mod terminal;
+mod work;

@@ -21,9 +21,17 @@ pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Erro
         conversation,
         before: args.before,
         limit: args.limit,
-        ..EntriesRequest::default()
+        request: args.request.unwrap_or(0),
     };
     let response = client.entries(request).await?.into_inner();
+    if args.request.is_some() {
+        if !response.request_note.is_empty() {
+            eprintln!("{}", sanitize(&response.request_note));
+        }
+        // As it was sent, to the byte.
+        say(&response.request_json)?;
+        return Ok(Exit::Done);
+    }
     if args.output.output == Output::Json {
         for entry in &response.entries {
             say(json::entry(entry))?;
@@ -48,6 +56,15 @@ pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Erro
     Ok(Exit::Done)
 }
 
+/// The number of the request that an entry came of; 0: none.
+fn request_of(entry: &Entry) -> i64 {
+    if entry.kind != "pi.compaction" {
+        return entry.task;
+    }
+    let data: serde_json::Value = serde_json::from_str(&entry.json).unwrap_or_default();
+    data["data"]["task"].as_i64().unwrap_or(0)
+}
+
 /// An entry whole: its kind, its state, its text.
 fn lines(entry: &Entry, width: usize) -> Vec<Line> {
     let kind = entry.kind.strip_prefix("pi.").unwrap_or(&entry.kind);
@@ -60,10 +77,14 @@ fn lines(entry: &Entry, width: usize) -> Vec<Line> {
         None => String::new(),
         Some(state) => format!("  {state}"),
     };
+    let request = match (kind, request_of(entry)) {
+        ("assistant" | "compaction", number) if number != 0 => format!("  request {number}"),
+        _ => String::new(),
+    };
     let mut lines = vec![
         Line::new(
             style,
-            format!("{:>5} {}{state}", entry.id, one_line(kind, 40)),
+            format!("{:>5} {}{state}{request}", entry.id, one_line(kind, 40)),
         )
         .cut(width),
     ];

@@ -1,11 +1,11 @@
-//! `mooring reset` and `mooring fork`: where a conversation's context begins.
+//! `mooring reset`, `mooring compact` and `mooring fork`: where a conversation's context begins.
 
 use std::path::Path;
 
-use mooring_wire::harness::{ForkRequest, ResetRequest};
+use mooring_wire::harness::{CompactRequest, ForkRequest, ResetRequest};
 
 use super::{named_or_last, new_request_id, say};
-use crate::args::{ForkArgs, ResetArgs};
+use crate::args::{CompactArgs, ForkArgs, ResetArgs};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -33,6 +33,37 @@ pub async fn run_fork(project: Option<&Path>, args: ForkArgs) -> Result<Exit, Er
     };
     say(fork(&connection, request).await?)?;
     Ok(Exit::Done)
+}
+
+/// Compacts a conversation.
+pub async fn run_compact(project: Option<&Path>, args: CompactArgs) -> Result<Exit, Error> {
+    let connection = setup::records(project).await?;
+    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    say(compact(&connection, conversation, args.about).await?)?;
+    Ok(Exit::Done)
+}
+
+/// Compacts, and says what became of it.
+pub async fn compact(
+    connection: &Connection,
+    conversation: i64,
+    instructions: String,
+) -> Result<String, Error> {
+    let request = CompactRequest {
+        conversation,
+        instructions,
+        author: None,
+    };
+    let response = connection
+        .call(move |mut c| {
+            let request = request.clone();
+            async move { c.compact(request).await }
+        })
+        .await?;
+    Ok(match response.state.as_str() {
+        "going" => format!("a summary is being written ({})", response.mode),
+        _ => "there is nothing to compact".into(),
+    })
 }
 
 /// Resets, and says what became of it.

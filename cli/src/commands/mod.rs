@@ -6,6 +6,7 @@ mod audit;
 mod completion;
 mod conversations;
 mod dev;
+mod diff;
 mod discord;
 mod entries;
 mod fork;
@@ -16,12 +17,15 @@ pub mod policy;
 mod send;
 mod status;
 mod stop;
+mod tasks;
 mod usage;
 mod watch;
 
 pub use conversations::line as conversation_line;
-pub use fork::{fork, reset};
+pub use diff::lines as diff_lines;
+pub use fork::{compact, fork, reset};
 pub use status::lines as status_lines;
+pub use tasks::{answer, lines as task_lines, tasks};
 pub use usage::table as usage_table;
 
 use std::io::Write;
@@ -50,6 +54,10 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Conversations(args) => conversations::list(project, args).await,
         Command::Abort(args) => conversations::abort(project, args).await,
         Command::Reset(args) => fork::run_reset(project, args).await,
+        Command::Tasks(args) => tasks::run(project, args).await,
+        Command::Answer(args) => tasks::run_answer(project, args).await,
+        Command::Diff(args) => diff::run(project, args).await,
+        Command::Compact(args) => fork::run_compact(project, args).await,
         Command::Fork(args) => fork::run_fork(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,
         Command::Grants(args) => grants::run(project, args).await,

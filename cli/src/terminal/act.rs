@@ -39,6 +39,24 @@ pub enum Act {
         /// What the model is told there.
         brief: String,
     },
+    /// Shows what goes on in a conversation.
+    Tasks(i64),
+    /// Answers a question.
+    Answer {
+        /// Which.
+        question: i64,
+        /// How.
+        text: String,
+    },
+    /// Shows what a conversation changed.
+    Diff(i64),
+    /// Lets a summary take the place of the beginning.
+    Compact {
+        /// Of which conversation.
+        conversation: i64,
+        /// What it must keep.
+        about: String,
+    },
     /// Goes on in a fork, or with a text in a side chat.
     Fork {
         /// Of which conversation.
@@ -123,6 +141,26 @@ pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<
             brief,
         } => {
             let told = commands::reset(connection, conversation, brief).await?;
+            Ok(Done::told(vec![Line::new(Style::Dim, told)]))
+        }
+        Act::Tasks(conversation) => {
+            let tasks = commands::tasks(connection, conversation).await?;
+            let lines = commands::task_lines(&tasks, format::now_ms(), width);
+            Ok(Done::told(lines))
+        }
+        Act::Answer { question, text } => {
+            let told = commands::answer(connection, question, text).await?;
+            Ok(Done::told(vec![Line::new(Style::Dim, told)]))
+        }
+        Act::Diff(conversation) => {
+            let lines = commands::diff_lines(connection, conversation).await?;
+            Ok(Done::told(lines))
+        }
+        Act::Compact {
+            conversation,
+            about,
+        } => {
+            let told = commands::compact(connection, conversation, about).await?;
             Ok(Done::told(vec![Line::new(Style::Dim, told)]))
         }
         Act::Fork {
@@ -409,11 +447,13 @@ pub fn error_lines(error: &Error) -> Vec<Line> {
 }
 
 /// What a typed command asks for, in a conversation whose oldest open approval
-/// is `oldest`; an `Err` is to be shown.
+/// is `oldest` and whose open question is `question`, which a message answers; an
+/// `Err` is to be shown.
 pub fn of_typed(
     typed: slash::Typed,
     conversation: i64,
     oldest: Option<&str>,
+    question: Option<i64>,
 ) -> Result<Option<Act>, String> {
     use slash::Typed;
     let approval = |id: Option<String>| {
@@ -428,6 +468,12 @@ pub fn of_typed(
         }
     };
     match typed {
+        Typed::Answer(text) | Typed::Message(text) if question.is_some() => Ok(Some(Act::Answer {
+            question: question.unwrap_or_default(),
+            text,
+        })),
+        Typed::Answer(_) => Err("nothing is asked here".to_owned()),
+        Typed::Tasks => begun(Act::Tasks(conversation)),
         Typed::Message(text) => Ok(Some(Act::Submit {
             conversation,
             text,
@@ -442,6 +488,11 @@ pub fn of_typed(
         Typed::Reset(brief) => begun(Act::Reset {
             conversation,
             brief,
+        }),
+        Typed::Diff => begun(Act::Diff(conversation)),
+        Typed::Compact(about) => begun(Act::Compact {
+            conversation,
+            about,
         }),
         Typed::Fork(entry) => begun(Act::Fork {
             conversation,
@@ -535,10 +586,10 @@ mod tests {
             ),
             ("/help", None, Ok(None)),
         ] {
-            assert_eq!(of_typed(parse(typed), 7, oldest), act, "{typed}");
+            assert_eq!(of_typed(parse(typed), 7, oldest, None), act, "{typed}");
         }
         assert_eq!(
-            of_typed(parse("/stop"), 0, None),
+            of_typed(parse("/stop"), 0, None, None),
             Err("nothing was said yet".into())
         );
     }

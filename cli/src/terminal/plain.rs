@@ -133,7 +133,12 @@ impl<W: std::io::Write> Talk<W> {
                     Typed::Resume(id) => self.go(id).await?,
                     _ => {}
                 }
-                match act::of_typed(typed, self.view.conversation, oldest.as_deref()) {
+                match act::of_typed(
+                    typed,
+                    self.view.conversation,
+                    oldest.as_deref(),
+                    self.view.question(),
+                ) {
                     Ok(act) => act,
                     Err(text) => {
                         self.out.line(&Line::new(Style::Notice, text))?;

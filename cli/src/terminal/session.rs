@@ -212,7 +212,12 @@ impl Session {
             .view
             .oldest_approval()
             .map(|approval| approval.id.clone());
-        match act::of_typed(typed, self.view.conversation, oldest.as_deref()) {
+        match act::of_typed(
+            typed,
+            self.view.conversation,
+            oldest.as_deref(),
+            self.view.question(),
+        ) {
             Ok(act) => act.map(Want::Act).into_iter().collect(),
             Err(text) => {
                 self.say(Line::new(Style::Notice, text));
@@ -265,6 +270,7 @@ impl Session {
                 }
                 Event::Call(call) if cards::is_over(&call.state) => {
                     self.say(cards::call_line(&call, now_ms, self.width));
+                    self.scrolled.extend(cards::plan(&call, self.width));
                 }
                 Event::Asked(approval) => {
                     self.asked_ms = now_ms;
@@ -273,6 +279,9 @@ impl Session {
                         .extend(cards::approval_card(&approval, now_ms, &zone, self.width));
                 }
                 Event::Decided(approval) => self.say(cards::decision_line(&approval, self.width)),
+                Event::Question(question) => {
+                    self.scrolled.extend(cards::question(&question, self.width));
+                }
                 Event::Submission(submission) if submission.state == "unanswered" => {
                     self.outcome = "unanswered";
                     self.say(Line::new(Style::Bad, cards::unanswered(&submission)));
@@ -318,6 +327,7 @@ impl Session {
                     .push(Line::new(Style::Dim, text).cut(self.width));
             }
             // The line of the call tells; the text is in `mooring entries`.
+            "pi.compaction" => self.say(cards::compaction_line(entry, self.width)),
             "pi.tool-result" | "pi.system" => {}
             kind => {
                 let text = format!("({}) {}", one_line(kind, 40), one_line(&entry.text, 200));
@@ -381,6 +391,10 @@ impl Session {
             let text = format!("and {} more in the queue", queued.len() - QUEUE_ROWS);
             lines.push(Line::new(Style::Dim, text).cut(width));
         }
+        if !self.view.compaction.is_empty() && self.view.run.state != "compacting" {
+            let text = format!("compacting the context ({})", self.view.compaction);
+            lines.push(Line::new(Style::Dim, text).cut(width));
+        }
         let mark = SPINNER[usize::try_from(now_ms / 250 % 4).unwrap_or(0)];
         if self.lost {
             let text = format!("{mark} the harness is gone; starting it again");
@@ -400,6 +414,10 @@ impl Session {
                     )
                     .cut(width),
             );
+        }
+        if self.view.question().is_some() {
+            let text = "what you send answers the question; /steer says something else";
+            lines.push(Line::new(Style::Notice, text).cut(width));
         }
         if let Some(approval) = self.view.oldest_approval() {
             let more = match self.view.approvals.len() {

@@ -171,7 +171,7 @@ impl Tool for Look {
 }
 
 impl Toolbox for Bench {
-    fn tools(&self, _conversation: ConversationId) -> Vec<Arc<dyn Tool>> {
+    fn tools(&self, _conversation: ConversationId, _settings: &Value) -> Vec<Arc<dyn Tool>> {
         self.tools.clone()
     }
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     context::Context,
     error::SessionError,
-    id::{ConversationId, Hash, Millis, TaskId},
+    id::{ConversationId, Hash, Millis, SubmissionId, TaskId},
     model::{ModelError, ModelResponse},
     prompt::Section,
     registry::Mode,
@@ -64,8 +64,20 @@ pub(super) enum Effect {
         ordinal: usize,
         end: Result<ToolEnd, ToolFailure>,
     },
+    /// A compaction's request ended.
+    Summarized {
+        ticket: u64,
+        response: Result<ModelResponse, ModelError>,
+    },
     /// A call that could not be reached may be tried again.
     Rested { ticket: u64, ordinal: usize },
+    /// A conversation that a call owns was told to work, or to end.
+    Tended,
+    /// The end of this conversation was told to its owner's, or was not.
+    Reported {
+        submission: SubmissionId,
+        told: bool,
+    },
     /// An execution goes on for a while already.
     Reached { ticket: u64, ordinal: usize },
     /// An abort has waited long enough.
@@ -134,6 +146,8 @@ pub(super) struct Actor {
     pub effects: Effects,
     pub preparing: Option<u64>,
     pub requesting: Option<Requesting>,
+    /// A compaction's request in flight.
+    pub summarizing: Option<Requesting>,
     pub work: HashMap<usize, Work>,
     /// Decisions that wait for those made at the same time.
     pub decided: Vec<(usize, Box<Decided>)>,
@@ -143,8 +157,12 @@ pub(super) struct Actor {
     /// Parts that this process has stored.
     pub stored_parts: HashSet<Hash>,
     pub poked_models: bool,
+    /// Its owner is being told of its end.
+    pub reporting: bool,
     /// An abort waits for executions.
     pub patience: Option<u64>,
+    /// An abort waits for nothing any more.
+    pub given_up: bool,
     tickets: u64,
     mode: Mode,
     resting: bool,
@@ -171,13 +189,16 @@ pub(crate) async fn run(
                 effects: Effects::default(),
                 preparing: None,
                 requesting: None,
+                summarizing: None,
                 work: HashMap::new(),
                 decided: Vec::new(),
                 outputs: loaded.outputs,
                 executing_since: None,
                 stored_parts: HashSet::new(),
                 poked_models: false,
+                reporting: false,
                 patience: None,
+                given_up: false,
                 tickets: 0,
                 mode,
                 resting: false,
@@ -197,7 +218,10 @@ pub(crate) async fn run(
             if !matches!(error, SessionError::Closed) {
                 tracing::error!(conversation = %id, %error, "the conversation stops");
             }
-            if let Some(requesting) = &actor.requesting {
+            for requesting in [&actor.requesting, &actor.summarizing]
+                .into_iter()
+                .flatten()
+            {
                 requesting.cancel.cancel();
             }
             session.registry.changed(actor.mode, mode);
@@ -252,6 +276,9 @@ impl Actor {
     /// Starts whatever follows from the state.
     async fn advance(&mut self) -> Result<(), Over> {
         loop {
+            self.forget_summary();
+            self.report_end();
+            self.advance_compaction().await?;
             let before = self
                 .state
                 .run
@@ -279,6 +306,11 @@ impl Actor {
             Command::Submit(input, reply) => drop(reply.send(self.submit(*input).await)),
             Command::Write(write, reply) => drop(reply.send(self.write(*write).await)),
             Command::Reset(write, reply) => drop(reply.send(self.reset(*write).await)),
+            Command::Compact {
+                requester,
+                instructions,
+                reply,
+            } => drop(reply.send(self.compact(requester, instructions).await)),
             Command::Abort(scope, reply) => drop(reply.send(self.abort(scope).await)),
             Command::Withdraw(id, reply) => drop(reply.send(self.withdraw(id).await)),
             Command::Decide {
@@ -289,7 +321,18 @@ impl Actor {
             } => {
                 drop(reply.send(self.decide_approval(approval, decision, extra).await));
             }
-            Command::Poke(Poke::Due) => self.expire().await?,
+            Command::Answer {
+                task,
+                text,
+                by,
+                extra,
+                reply,
+            } => drop(reply.send(self.answer(task, text, by, extra).await)),
+            Command::Poke(Poke::Due) => {
+                self.expire().await?;
+                self.fire().await?;
+            }
+            Command::Poke(Poke::Child) => self.look_at_children().await?,
             Command::Poke(Poke::Policy) => {
                 let undecided = |work: &Work| matches!(work, Work::Parked | Work::Deciding(_));
                 let anew: Vec<_> = self
@@ -312,6 +355,7 @@ impl Actor {
     /// Takes what has ended; what belongs to a run that is over is dropped.
     async fn take(&mut self, effects: Vec<Effect>) -> Result<(), Over> {
         let mut ends = Vec::new();
+        let mut looks = false;
         for effect in effects {
             match effect {
                 Effect::Prepared { ticket, sections } if self.preparing == Some(ticket) => {
@@ -330,6 +374,16 @@ impl Actor {
                         && let Some(requesting) = self.requesting.take()
                     {
                         self.responded(requesting.since, response).await?;
+                    }
+                }
+                Effect::Summarized { ticket, response } => {
+                    if self
+                        .summarizing
+                        .as_ref()
+                        .is_some_and(|it| it.ticket == ticket)
+                    {
+                        self.summarizing = None;
+                        self.summarized(response).await?;
                     }
                 }
                 Effect::Decided {
@@ -367,9 +421,17 @@ impl Actor {
                         self.reached(ordinal).await?;
                     }
                 }
+                Effect::Tended => looks = true,
+                Effect::Reported { submission, told } => {
+                    self.reporting = false;
+                    if told {
+                        self.reported(submission).await?;
+                    }
+                }
                 Effect::Impatient { ticket } => {
                     if self.patience == Some(ticket) {
                         self.patience = None;
+                        self.given_up = true;
                     }
                 }
                 Effect::Prepared { .. } | Effect::Responded { .. } => {}
@@ -377,6 +439,9 @@ impl Actor {
         }
         if !ends.is_empty() {
             self.settle_ends(ends).await?;
+        }
+        if looks {
+            self.look_at_children().await?;
         }
         self.settle_decisions().await
     }
@@ -400,7 +465,10 @@ impl Actor {
     }
 
     pub(super) fn tools(&self) -> Vec<Arc<dyn Tool>> {
-        self.session.ports.tools.tools(self.id)
+        self.session
+            .ports
+            .tools
+            .tools(self.id, &self.state.row.settings)
     }
 
     pub(super) fn step(&self, name: &'static str) -> Step {
@@ -494,6 +562,8 @@ impl Actor {
 
     /// A step stands: its state is the state.
     fn stands(&mut self, state: State, items: Vec<crate::context::Item>, wake: Option<i64>) {
+        let going = |state: &State| state.run.as_ref().map(|run| run.progress.run.id);
+        let ended = going(&self.state).is_some() && going(&self.state) != going(&state);
         self.state = state;
         if items.iter().any(|item| !Context::appends(&item.row)) {
             self.context = None;
@@ -503,6 +573,13 @@ impl Actor {
         }
         if let Some(at) = wake {
             self.session.timers.note(at);
+        }
+        if ended && let Some(owner) = self.state.row.origin.owner {
+            // Whoever waits for it looks.
+            let poke = Command::Poke(Poke::Child);
+            self.session
+                .registry
+                .send(&self.session, owner.conversation, poke);
         }
     }
 
@@ -514,11 +591,17 @@ impl Actor {
                 .run
                 .as_ref()
                 .is_none_or(|run| !self.session.started() || run.only_waits())
+            && self
+                .state
+                .compaction
+                .as_ref()
+                .is_none_or(|it| !self.session.started() || it.only_waits())
     }
 
     /// Tells others what this conversation does now.
     fn report(&mut self, mailbox: &mpsc::UnboundedReceiver<Command>) {
         let mode = match &self.state.run {
+            None if self.summarizing.is_some() => Mode::Running,
             None => Mode::Idle,
             Some(run) if !self.session.started() || run.only_waits() => Mode::Waiting,
             Some(_) => Mode::Running,

@@ -3,11 +3,13 @@
 use tokio::sync::oneshot;
 
 use crate::{
+    compaction::Asked,
     error::{SessionError, SubmitError},
     gate::{Approval, Decision},
     id::{SubmissionId, TaskId},
     ledger::Statement,
-    submission::{AbortScope, Aborted, Input, Submission, Submitted},
+    submission::{AbortScope, Aborted, Input, Requester, Submission, Submitted},
+    wait::Question,
     write::Write,
 };
 
@@ -18,6 +20,11 @@ pub(crate) enum Command {
     Submit(Box<Input>, Reply<Submitted, SubmitError>),
     Write(Box<Write>, Reply<Submitted, SubmitError>),
     Reset(Box<Write>, Reply<Submitted, SubmitError>),
+    Compact {
+        requester: Requester,
+        instructions: String,
+        reply: Reply<Asked>,
+    },
     Abort(AbortScope, Reply<Aborted>),
     Withdraw(SubmissionId, Reply<Option<Submission>>),
     Decide {
@@ -25,6 +32,13 @@ pub(crate) enum Command {
         decision: Decision,
         extra: Vec<Statement>,
         reply: Reply<Option<(bool, Approval)>>,
+    },
+    Answer {
+        task: TaskId,
+        text: String,
+        by: Requester,
+        extra: Vec<Statement>,
+        reply: Reply<Option<(bool, Question)>>,
     },
     Poke(Poke),
     /// Others need the memory.
@@ -36,6 +50,8 @@ pub(crate) enum Command {
 pub(crate) enum Poke {
     /// Work is runnable, or due.
     Due,
+    /// A conversation that a call owns has ended a run.
+    Child,
     /// Waiting calls are decided anew.
     Policy,
     /// A run that waits for a key tries again.
@@ -49,9 +65,11 @@ impl Command {
             Command::Submit(_, reply) | Command::Write(_, reply) | Command::Reset(_, reply) => {
                 drop(reply.send(Err(error.into())))
             }
+            Command::Compact { reply, .. } => drop(reply.send(Err(error))),
             Command::Abort(_, reply) => drop(reply.send(Err(error))),
             Command::Withdraw(_, reply) => drop(reply.send(Err(error))),
             Command::Decide { reply, .. } => drop(reply.send(Err(error))),
+            Command::Answer { reply, .. } => drop(reply.send(Err(error))),
             Command::Poke(_) | Command::Rest => {}
         }
     }

@@ -19,6 +19,7 @@ use crate::{
 pub(super) struct Proposal {
     pub session: Arc<Session>,
     pub conversation: ConversationId,
+    pub settings: Value,
     pub run: SubmissionId,
     pub task: TaskId,
     pub proposed: Arc<ToolCall>,
@@ -48,12 +49,13 @@ pub(super) enum Decided {
 pub(super) fn find(
     session: &Session,
     conversation: ConversationId,
+    settings: &Value,
     name: &str,
 ) -> Option<Arc<dyn Tool>> {
     session
         .ports
         .tools
-        .tools(conversation)
+        .tools(conversation, settings)
         .into_iter()
         .find(|tool| tool.declaration().schema.name == name)
 }
@@ -79,12 +81,12 @@ impl Proposal {
     /// Decides. Runs again after every change of what it rests on, and after a crash.
     pub async fn decide(self) -> Decided {
         let mut call = self.call(self.proposed.arguments.clone());
-        let Some(tool) = find(&self.session, self.conversation, &call.tool) else {
+        let Some(tool) = find(&self.session, self.conversation, &self.settings, &call.tool) else {
             let mut names: Vec<_> = self
                 .session
                 .ports
                 .tools
-                .tools(self.conversation)
+                .tools(self.conversation, &self.settings)
                 .iter()
                 .map(|tool| tool.declaration().schema.name)
                 .collect();

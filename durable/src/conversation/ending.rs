@@ -39,13 +39,16 @@ impl Actor {
                 .collect();
             aborted.withdrawn = inputs.iter().map(|row| step.withdraw(row)).collect();
         }
+        if scope == AbortScope::Conversation {
+            step.abort_compaction();
+        }
         let already = self
             .state
             .run
             .as_ref()
             .is_some_and(super::state::Active::ending);
         if !aborted.was_running || already {
-            if !aborted.withdrawn.is_empty() {
+            if !aborted.withdrawn.is_empty() || step.view.compaction.is_some() {
                 self.commit(step).await?;
             }
             return Ok(aborted);
@@ -82,6 +85,7 @@ impl Actor {
                 running.cancel.cancel();
             }
         }
+        self.abort_children();
         let ticket = self.ticket();
         self.patience = Some(ticket);
         let (clock, until) = (
@@ -109,6 +113,12 @@ impl Actor {
             Work::Resting(_) => started(ordinal),
             Work::Deciding(_) | Work::Parked => false,
         });
+        let owned = !self.open_conversations().is_empty();
+        if owned && self.patience.is_none() && !self.given_up {
+            // Marked by an earlier process: what it owns is ended first all the same.
+            self.let_go();
+        }
+        let executing = executing || owned;
         if executing && self.patience.is_some() {
             return Ok(());
         }
@@ -125,6 +135,9 @@ impl Actor {
             step.batch.drop_chunks(active.generation);
             step.ended(attempt, None, lost, AttemptEnd::Aborted);
             step.active().attempt = None;
+        }
+        if matches!(active.progress.phase, Phase::Compact { .. }) {
+            step.abort_compaction();
         }
         self.abort_calls(&mut step).await?;
         let tools = self.tools();
@@ -219,6 +232,11 @@ impl Actor {
         for unledgered in [false, true] {
             let mut step = self.step("failed");
             step.unledgered = unledgered;
+            if let Some(Phase::Compact { .. }) =
+                step.state.run.as_ref().map(|run| &run.progress.phase)
+            {
+                step.abort_compaction();
+            }
             self.abort_calls(&mut step).await?;
             let generation = step.active().generation;
             step.batch.drop_chunks(generation);
@@ -247,6 +265,7 @@ impl Actor {
         self.decided.clear();
         self.preparing = None;
         self.patience = None;
+        self.given_up = false;
         self.executing_since = None;
     }
 }

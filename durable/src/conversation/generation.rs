@@ -12,11 +12,12 @@ use super::{
 };
 use crate::{
     classify::{Outcome, classify},
+    compaction,
     context::Context,
     id::{Hash, Millis},
-    ledger::{AttemptEnd, Change, RunOutcome, RunState},
+    ledger::{AttemptEnd, RunOutcome, RunState},
     message::{Message, Part, ToolSchema},
-    model::{Model, ModelError, ModelRequest, ModelResponse, RequestContext},
+    model::{Model, ModelError, ModelRequest, ModelResponse, Purpose, RequestContext},
     prompt::Section,
     retry::{ATTEMPTS, RECOVERIES, deadline},
     section,
@@ -44,6 +45,8 @@ impl Actor {
                 self.prepare();
             }
             Phase::Tools { .. } => self.advance_round().await?,
+            // What it waited for was stopped.
+            Phase::Compact { .. } if self.state.compaction.is_none() => self.prepare(),
             _ => {}
         }
         Ok(())
@@ -131,6 +134,14 @@ impl Actor {
         let (request, hash) = context.request(&model_name, &options, &tools);
         let told = std::mem::take(&mut step.items);
         let estimate = model.estimate(&request);
+        let settings = step.state.row.settings.clone();
+        let window = model.window();
+        if window.is_some_and(|window| compaction::is_full(estimate, window))
+            && !step.active().progress.compacted
+        {
+            step.items = told;
+            return self.compact_first(step, model, None).await;
+        }
         let active = step.active();
         let run = &mut active.progress.run;
         if let Err(refusal) = self.session.ports.ledger.admit(run, &model_name, estimate) {
@@ -138,6 +149,18 @@ impl Actor {
                 self.context = None;
             }
             return self.fail_run(Unanswered::Budget, refusal.detail).await;
+        }
+        let used = run.usage.input + run.usage.output;
+        if let Some(share) = settings.get("tokens").and_then(Value::as_u64)
+            && used.saturating_add(estimate) > share
+        {
+            if !told.is_empty() {
+                self.context = None;
+            }
+            let detail = format!(
+                "{used} of its {share} tokens are used and the next request needs about {estimate}"
+            );
+            return self.fail_run(Unanswered::Budget, detail).await;
         }
         run.model.clone_from(&model_name);
         run.state = RunState::Requesting;
@@ -171,9 +194,17 @@ impl Actor {
         step.batch.put_attempt(&attempt);
         step.started(&attempt);
         step.active().attempt = Some(Arc::new(attempt));
+        let filling = window.is_some_and(|window| compaction::is_filling(estimate, window));
+        let summary = match filling && !step.active().progress.compacted {
+            true => self.compact_early(&mut step, &told, model.clone()).await?,
+            false => None,
+        };
         step.put_generation();
         self.commit_surely(step).await?;
         self.send(model, request);
+        if let Some(summary) = summary {
+            self.send_summary(summary);
+        }
         Ok(())
     }
 
@@ -269,6 +300,7 @@ impl Actor {
             conversation: self.id,
             task: active.generation,
             attempt: active.progress.attempt,
+            purpose: Purpose::Turn,
         };
         let sink = self
             .session
@@ -382,9 +414,17 @@ impl Actor {
                 active.progress.run.note = format!("waits for {needs}");
                 step.put_generation();
             }
-            Outcome::Failed { reason, text, .. } => {
+            Outcome::Failed { reason, text, end } => {
                 step.name = "failed";
                 step.failure(attempt.attempt, &text);
+                let again = end == AttemptEnd::Overflow && !active.progress.compacted;
+                if let (true, Some(model)) =
+                    (again, self.session.ports.models.resolve(&attempt.model))
+                {
+                    // The next request is the same attempt, of a context that fits.
+                    step.active().progress.uncounted += 1;
+                    return self.compact_first(step, model, Some(text)).await;
+                }
                 step.end_run(
                     RunOutcome::Unanswered {
                         reason,
@@ -501,13 +541,7 @@ impl Step {
     /// An attempt begins, for the ledger.
     fn started(&mut self, attempt: &Attempt) {
         let run = self.run();
-        self.changes.push(Change::AttemptStarted {
-            run,
-            task: attempt.task,
-            attempt: attempt.attempt,
-            model: attempt.model.clone(),
-            estimate: attempt.estimate,
-        });
+        self.started_for(&run, attempt);
     }
 
     /// An attempt ends.
@@ -519,17 +553,7 @@ impl Step {
         end: AttemptEnd,
     ) {
         let run = self.run();
-        self.batch
-            .end_attempt(attempt.task, attempt.attempt, self.at, end, usage.as_ref());
-        self.changes.push(Change::AttemptEnded {
-            run,
-            task: attempt.task,
-            attempt: attempt.attempt,
-            model: attempt.model.clone(),
-            usage,
-            lost,
-            ended: end,
-        });
+        self.ended_for(&run, attempt, usage, lost, end);
     }
 }
 
@@ -540,7 +564,7 @@ impl Active {
             _ if self.ending() => false,
             Phase::Retry { .. } | Phase::NeedsKey => true,
             Phase::Tools { .. } => self.round.as_ref().is_some_and(Round::only_waits),
-            Phase::Prepare | Phase::Request => false,
+            Phase::Prepare | Phase::Request | Phase::Compact { .. } => false,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         submission::{SubmissionRow, SubmissionType},
     },
     submission::{Input, Submission, SubmissionState, Submitted, Unanswered, WhenBusy},
-    write::Write,
+    write::{Head, Write},
 };
 
 impl Actor {
@@ -77,6 +77,27 @@ impl Actor {
     pub(super) async fn write(&mut self, write: Write) -> Result<Submitted, SubmitError> {
         if let Some(known) = self.known(write.request_id.as_ref()).await? {
             return repeated(known, SubmissionType::Write);
+        }
+        let head = match write.body.head {
+            Some(Head::From(entry)) => Some(entry),
+            _ => None,
+        };
+        let targets = write.body.edits.iter().map(|edit| edit.target);
+        for entry in head.into_iter().chain(targets) {
+            if self
+                .session
+                .reader
+                .place_of(self.id, Some(entry))
+                .await?
+                .is_none()
+            {
+                let conversation = self.id;
+                return Err(SessionError::NotVisible {
+                    conversation,
+                    entry,
+                }
+                .into());
+            }
         }
         let mut step = self.step("write");
         let id = self.admit_write(&mut step, write);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::step::{NewEntry, Step};
 use crate::{
     boundary::{self, Boundary, QueueModes},
+    compaction::{Ended, Mode},
     id::SubmissionId,
     ledger::{Change, Run, RunState},
     message::Message,
@@ -73,6 +74,10 @@ impl Step {
         };
         let mut entry = None;
         submission.state = if stale {
+            if body.kind == kind::COMPACTION {
+                let why = "the context begins later by now";
+                self.compaction_ended(Mode::Background, Ended::Skipped, why);
+            }
             SubmissionState::Unanswered {
                 reason: Unanswered::Stale,
                 detail: "the context begins later by now".into(),

@@ -107,6 +107,7 @@ impl Step {
         stored_chunks: bool,
     ) {
         let at = self.at;
+        self.end_children(ordinal);
         let pending = self
             .active()
             .round
@@ -178,7 +179,9 @@ impl Step {
             } else {
                 "done"
             },
+            background: false,
             abort_mark: None,
+            waits: None::<&()>,
             input: None::<&()>,
             checkpoint: None::<&()>,
             outcome: Some(&CallEnd {

@@ -48,7 +48,9 @@ impl Actor {
             if self.work.contains_key(&ordinal) {
                 continue;
             }
-            if row.started() {
+            if slot.wait.is_some() {
+                self.advance_wait(ordinal).await?;
+            } else if row.started() {
                 if let Some(why) = self.resume(ordinal, row).await? {
                     interrupted.push((ordinal, why));
                 }
@@ -106,6 +108,7 @@ impl Actor {
         let proposal = Proposal {
             session: self.session.clone(),
             conversation: self.id,
+            settings: self.state.row.settings.clone(),
             run: run.progress.run.id,
             task: row.task,
             proposed: slot.proposed.clone(),
@@ -139,7 +142,8 @@ impl Actor {
 
     /// A call whose intent an earlier process committed. `Some`: it ends here.
     async fn resume(&mut self, ordinal: usize, row: &CallRow) -> Result<Option<Ended>, Over> {
-        let tool = find(&self.session, self.id, &row.tool);
+        let settings = self.state.row.settings.clone();
+        let tool = find(&self.session, self.id, &settings, &row.tool);
         let present = tool.as_ref().map(|tool| tool.declaration().replay);
         let retain = tool
             .as_ref()
@@ -320,7 +324,7 @@ impl Actor {
     }
 
     /// Tries again later.
-    fn rest_call(&mut self, ordinal: usize) {
+    pub(super) fn rest_call(&mut self, ordinal: usize) {
         let ticket = self.ticket();
         self.work.insert(ordinal, Work::Resting(ticket));
         let (clock, until) = (
@@ -345,13 +349,18 @@ impl Actor {
             .as_ref()
             .and_then(|run| run.round.as_ref())
             .map(|round| round.slots[ordinal].clone());
+        let waits = slot.as_ref().is_some_and(|slot| slot.wait.is_some());
         let Some(row) = slot.and_then(|slot| slot.row) else {
             return;
         };
         if !row.started() {
             return self.decide(ordinal);
         }
-        let Some(tool) = find(&self.session, self.id, &row.tool) else {
+        if waits {
+            return;
+        }
+        let settings = self.state.row.settings.clone();
+        let Some(tool) = find(&self.session, self.id, &settings, &row.tool) else {
             return;
         };
         let offset = self.session.streams.seen(row.task);
@@ -405,10 +414,19 @@ impl Actor {
         ends.sort_by_key(|(ordinal, ..)| *ordinal);
         let mut step = self.step("result");
         let mut resting = Vec::new();
-        let mut results = 0;
+        let (mut results, mut waiting) = (0, 0);
         for (ordinal, running, end) in ends {
             let task = running.call.task;
             let ended = match end {
+                Ok(ToolEnd::Waits(waits)) => {
+                    match self.begin_wait(&mut step, ordinal, &running, waits) {
+                        None => {
+                            waiting += 1;
+                            continue;
+                        }
+                        Some(ended) => ended,
+                    }
+                }
                 Err(ToolFailure::Unreachable(text)) => {
                     step.unreachable(ordinal, &text);
                     resting.push(ordinal);
@@ -450,6 +468,8 @@ impl Actor {
         }
         if results > 0 {
             self.after_results(step, "result").await?;
+        } else if waiting > 0 {
+            self.after_results(step, "wait").await?;
         } else if !step.batch.calls.is_empty() {
             self.after_results(step, "unreachable").await?;
         }
@@ -463,6 +483,7 @@ impl Actor {
     /// call of a sequential round, or the end of the round.
     async fn after_results(&mut self, mut step: Step, name: &'static str) -> Result<(), Over> {
         step.name = name;
+        step.settle_ended_calls();
         let tools = self.tools();
         step.show_moved(&tools);
         let ending = step.active().ending();
@@ -508,6 +529,14 @@ impl Actor {
         if owes {
             self.session.owed.notify_one();
         }
+        let parked = self
+            .work
+            .iter()
+            .filter(|(_, work)| matches!(work, Work::Parked));
+        let parked: Vec<_> = parked.map(|(ordinal, _)| *ordinal).collect();
+        parked
+            .into_iter()
+            .for_each(|ordinal| self.resume_over(ordinal));
         Ok(())
     }
 

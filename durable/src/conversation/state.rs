@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     boundary::{Queued, QueuedKind},
+    compaction,
     gate::{Approval, ApprovalState},
-    id::{EntryId, Millis, SubmissionId, TaskId},
+    id::{ConversationId, EntryId, Millis, SubmissionId, TaskId},
     ledger::Run,
     message::{Part, ToolCall},
     sql::{
@@ -17,6 +18,7 @@ use crate::{
         submission::{SubmissionRow, SubmissionType},
     },
     submission::{Requester, Submission, Unanswered},
+    wait::{Awaited, Question, WaitMode, Work, WorkEnd},
 };
 
 /// State that its commits have made true. Cheap to clone: a step works on a clone,
@@ -31,6 +33,41 @@ pub(crate) struct State {
     /// The inbox, oldest first.
     pub queue: Vec<Arc<SubmissionRow>>,
     pub run: Option<Active>,
+    /// A summary that is being written.
+    pub compaction: Option<Compacting>,
+    /// The end of a run of this submission is owed to the owner.
+    pub report: Option<SubmissionId>,
+}
+
+/// A compaction that is going.
+#[derive(Debug, Clone)]
+pub(crate) struct Compacting {
+    pub task: TaskId,
+    pub created_at: Millis,
+    pub input: Arc<compaction::Input>,
+    pub progress: CompactionProgress,
+    /// The request that is or was in flight, or is tried again.
+    pub attempt: Option<Arc<Attempt>>,
+}
+
+/// The checkpoint of a compaction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CompactionProgress {
+    /// Whom its spend counts for.
+    pub run: Run,
+    pub phase: CompactionPhase,
+    /// The last attempt's number.
+    pub attempt: u32,
+}
+
+/// Where a compaction stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "at", rename_all = "kebab-case")]
+pub(crate) enum CompactionPhase {
+    /// Its request is in flight.
+    Request,
+    /// Another attempt at that time.
+    Retry { until: Millis, delay_ms: i64 },
 }
 
 /// A run that is going, at its generation.
@@ -59,6 +96,9 @@ pub(crate) struct Progress {
     pub attempt: u32,
     /// Attempts that only found no key.
     pub uncounted: u32,
+    /// A compaction was waited for already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compacted: bool,
     /// What its inputs come to where it is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Unanswered>,
@@ -76,6 +116,8 @@ pub(crate) enum Phase {
     Retry { until: Millis, delay_ms: i64 },
     /// A key is missing.
     NeedsKey,
+    /// The context is being compacted; the provider's text where it was too long.
+    Compact { overflow: Option<String> },
     /// Its calls are going.
     Tools { entry: EntryId },
 }
@@ -99,6 +141,126 @@ pub(crate) struct Slot {
     pub approvals: Vec<Arc<Approval>>,
     /// It ended and asked for the end of the run.
     pub terminate: bool,
+    /// It has begun, and waits.
+    pub wait: Option<Arc<Waiting>>,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Waiting {
+    pub mode: WaitMode,
+    /// Of the children those that it waits for now, in the order in which it named them.
+    pub on: Vec<TaskId>,
+    pub children: Vec<Arc<Child>>,
+}
+
+/// A wait, as the call's task has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WaitRow {
+    pub mode: WaitMode,
+    pub on: Vec<TaskId>,
+}
+
+/// One piece of work that a call owns.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Child {
+    pub task: TaskId,
+    pub awaited: Awaited,
+    pub conversation: Option<ConversationId>,
+    pub end: Option<WorkEnd>,
+    pub created_at: Millis,
+}
+
+/// The checkpoint of a piece of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ChildPlace {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+}
+
+impl Child {
+    /// As a question, where it is one.
+    pub fn question(&self, conversation: ConversationId, call: TaskId) -> Option<Question> {
+        let Work::Question {
+            text,
+            choices,
+            expires_at,
+        } = &self.awaited.work
+        else {
+            return None;
+        };
+        Some(Question {
+            task: self.task,
+            conversation,
+            call,
+            text: text.clone(),
+            choices: choices.clone(),
+            asked_at: self.created_at,
+            expires_at: *expires_at,
+            end: self.end.clone(),
+        })
+    }
+}
+
+impl Waiting {
+    /// What has not ended.
+    pub fn open(&self) -> impl Iterator<Item = &Child> {
+        self.children
+            .iter()
+            .map(|child| &**child)
+            .filter(|child| child.end.is_none())
+    }
+
+    /// Whether the call goes on.
+    pub fn is_over(&self) -> bool {
+        self.open().all(|child| !self.on.contains(&child.task))
+    }
+
+    /// Whether the others end, because one has failed.
+    pub fn fails_fast(&self) -> bool {
+        let failed = |child: &Arc<Child>| {
+            let end = child.end.as_ref();
+            self.on.contains(&child.task) && end.is_some_and(WorkEnd::failed)
+        };
+        self.mode == WaitMode::FailFast && self.children.iter().any(failed)
+    }
+
+    /// What it waited for, in the order in which it named it.
+    pub fn settled(&self) -> Vec<crate::wait::Settled> {
+        let of = |task: &TaskId| self.children.iter().find(|child| child.task == *task);
+        let children = self.on.iter().filter_map(of);
+        children
+            .filter_map(|child| {
+                Some(crate::wait::Settled {
+                    key: child.awaited.key.clone(),
+                    task: child.task,
+                    conversation: child.conversation,
+                    end: child.end.clone()?,
+                })
+            })
+            .collect()
+    }
+
+    /// The call's state and note, as people read them.
+    pub fn told(&self) -> (&'static str, String) {
+        let Some(child) = self.open().next() else {
+            return (state::RUNNING, String::new());
+        };
+        match &child.awaited.work {
+            Work::Question { text, .. } => (state::ASKING, text.clone()),
+            Work::Timer { until } => {
+                let at = jiff::Timestamp::from_millisecond(until.0)
+                    .map_or_else(|_| until.0.to_string(), |at| at.to_string());
+                (state::SLEEPING, format!("sleeps until {at}"))
+            }
+            Work::Conversation(_) => {
+                let open = self.open().filter_map(|child| child.conversation);
+                let ids: Vec<_> = open.map(|id| id.to_string()).collect();
+                (state::DELEGATED, format!("conversation {}", ids.join(", ")))
+            }
+            Work::Call { task } => (state::DELEGATED, format!("waits for call {task}")),
+        }
+    }
 }
 
 /// The input of a call's task.
@@ -170,7 +332,29 @@ impl Round {
             .iter()
             .filter(|slot| slot.row.is_some() && !slot.ended())
             .collect();
-        !open.is_empty() && open.iter().all(|slot| slot.state() == state::WAITING)
+        let waits = |slot: &&&Slot| {
+            matches!(
+                slot.state(),
+                state::WAITING | state::ASKING | state::SLEEPING | state::DELEGATED
+            )
+        };
+        !open.is_empty() && open.iter().filter(waits).count() == open.len()
+    }
+
+    /// Which call waits for which.
+    pub fn waits(&self) -> Vec<(TaskId, TaskId)> {
+        let rows = self.slots.iter().filter_map(|slot| {
+            let row = slot.row.as_ref()?;
+            Some((row.task, slot.wait.as_ref()?))
+        });
+        rows.flat_map(|(task, waiting)| {
+            let open = waiting.open();
+            open.filter_map(move |child| match child.awaited.work {
+                Work::Call { task: other } => Some((task, other)),
+                _ => None,
+            })
+        })
+        .collect()
     }
 }
 
@@ -182,6 +366,7 @@ impl Slot {
             row: None,
             approvals: Vec::new(),
             terminate: false,
+            wait: None,
         }
     }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
-use super::state::{Active, Phase, Progress, State};
+use super::{
+    state::{Active, Phase, Progress, State},
+    waiting::child_request,
+};
 use crate::{
     context::Item,
     id::{EntryId, Millis, SubmissionId, TaskId},
@@ -172,6 +175,7 @@ impl Step {
                 phase: Phase::Prepare,
                 attempt: 0,
                 uncounted: 0,
+                compacted: false,
                 ending: None,
             },
             inputs,
@@ -199,7 +203,9 @@ impl Step {
             owner: None,
             kind: task::kind::GENERATION,
             status,
+            background: false,
             abort_mark: None,
+            waits: None::<&()>,
             input: NONE,
             checkpoint: NONE,
             outcome: Some(&outcome),
@@ -241,6 +247,11 @@ impl Step {
             self.view.submissions.push(submission.clone());
             inputs.push(submission);
         }
+        let begun = inputs.iter().any(|input| {
+            let owner = self.state.row.origin.owner;
+            owner.is_some_and(|owner| input.request_id == Some(child_request(owner.task)))
+        });
+        self.owe_report(run.id, begun);
         self.state.run = None;
         self.before = None;
         self.view.run = Some(None);
@@ -262,7 +273,7 @@ impl Step {
             _ if active.ending() => Wake::Runnable,
             Phase::Prepare | Phase::Request => Wake::Runnable,
             Phase::Retry { until, .. } => Wake::At(until.0),
-            Phase::NeedsKey => Wake::OnEvent,
+            Phase::NeedsKey | Phase::Compact { .. } => Wake::OnEvent,
             Phase::Tools { .. }
                 if active
                     .round
@@ -283,7 +294,9 @@ impl Step {
             } else {
                 "waiting"
             },
+            background: false,
             abort_mark: active.abort_mark,
+            waits: None::<&()>,
             input: NONE,
             checkpoint: Some(&active.progress),
             outcome: NONE,

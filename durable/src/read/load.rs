@@ -12,10 +12,11 @@ use super::{
 use crate::{
     context::{Item, calls_of},
     conversation::state::{
-        Active, CallEnd, CallOrigin, Phase, Progress, Round, Settled, Slot, State,
+        Active, CallEnd, CallOrigin, Child, ChildPlace, Compacting, CompactionProgress, Phase,
+        Progress, Round, Settled, Slot, State, WaitRow, Waiting,
     },
     gate::Approval,
-    id::{ConversationId, EntryId, TaskId},
+    id::{ConversationId, EntryId, SubmissionId, TaskId},
     message::{Message, Part},
     section::Told,
     sql::{
@@ -23,7 +24,7 @@ use crate::{
         call::{self, CallRow},
         conversation::{self, ConversationRow},
         entry::{self, EntryRow, kind, parse, parse_opt},
-        open_work::What,
+        open_work::{self, What},
         submission::{self, SubmissionRow},
         task::{self, TaskRow},
     },
@@ -99,7 +100,13 @@ pub(super) async fn context(
     let rows = chain.from(connection, from, cutoff).await?;
     let rest = items(connection, &rows).await?;
     let own = found.first().map(|item| item.row.id);
-    found.extend(rest.into_iter().filter(|item| Some(item.row.id) != own));
+    // What an older head says, the newest one has taken the place of.
+    let newest = head.map(|head| head.own);
+    let superseded = |item: &Item| item.row.head.is_some() && Some(item.row.id) != newest;
+    found.extend(
+        rest.into_iter()
+            .filter(|item| Some(item.row.id) != own && !superseded(item)),
+    );
     Ok(found)
 }
 
@@ -149,12 +156,30 @@ pub(super) async fn load(
             Some(active(connection, &TaskRow::read(&row)?, inputs, &mut outputs).await?)
         }
     };
+    let compaction = sqlx::query(task::OPEN)
+        .bind(id.0)
+        .bind(What::Compaction as i64)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let compaction = match compaction {
+        Some(row) => Some(compacting(connection, &TaskRow::read(&row)?).await?),
+        None => None,
+    };
+    let report = sqlx::query(open_work::REPORT)
+        .bind(id.0)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let report = report
+        .map(|row| row.try_get(0).map(SubmissionId))
+        .transpose()?;
     let state = State {
         row: Arc::new(row),
         seq: seq.unwrap_or(0),
         head: head.map(|head| head.target),
         queue: queue.into_iter().map(Arc::new).collect(),
         run,
+        compaction,
+        report,
     };
     Ok(Some(Loaded { state, outputs }))
 }
@@ -162,6 +187,25 @@ pub(super) async fn load(
 /// Damage: a record that another one names is not there.
 fn missing(what: std::fmt::Arguments<'_>) -> sqlx::Error {
     sqlx::Error::Decode(format!("{what} is missing").into())
+}
+
+async fn compacting(
+    connection: &mut SqliteConnection,
+    row: &TaskRow,
+) -> Result<Compacting, sqlx::Error> {
+    let field = |text: &Option<String>| {
+        text.clone()
+            .ok_or_else(|| missing(format_args!("a field of task {}", row.id)))
+    };
+    let progress: CompactionProgress = parse(&field(&row.checkpoint)?)?;
+    let attempt = attempt_of(connection, row.id, progress.attempt).await?;
+    Ok(Compacting {
+        task: row.id,
+        created_at: row.created_at,
+        input: Arc::new(parse(&field(&row.input)?)?),
+        progress,
+        attempt: attempt.map(Arc::new),
+    })
 }
 
 async fn active(
@@ -241,6 +285,36 @@ async fn answer(
     }
 }
 
+/// What a call waits for, or waited for.
+async fn children(
+    connection: &mut SqliteConnection,
+    conversation: ConversationId,
+    call: TaskId,
+) -> Result<Vec<Child>, sqlx::Error> {
+    let rows = sqlx::query(task::CHILDREN_OF)
+        .bind(call.0)
+        .bind(conversation.0)
+        .bind(call.0)
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| child(&TaskRow::read(row)?)).collect()
+}
+
+pub(super) fn child(row: &TaskRow) -> Result<Child, sqlx::Error> {
+    let input = row
+        .input
+        .as_deref()
+        .ok_or_else(|| missing(format_args!("the input of task {}", row.id)))?;
+    let place: Option<ChildPlace> = parse_opt(row.checkpoint.as_deref())?;
+    Ok(Child {
+        task: row.id,
+        awaited: parse(input)?,
+        conversation: place.and_then(|place| place.conversation),
+        end: parse_opt(row.outcome.as_deref())?,
+        created_at: row.created_at,
+    })
+}
+
 async fn round(
     connection: &mut SqliteConnection,
     generation: &TaskRow,
@@ -295,6 +369,16 @@ async fn round(
         for approval in &approvals {
             slot.approvals
                 .push(Arc::new(approval_of(&TaskRow::read(approval)?)?));
+        }
+        if row.ended_at.is_none()
+            && let Some(wait) = parse_opt::<WaitRow>(task.waits.as_deref())?
+        {
+            let children = children(connection, generation.conversation, row.task).await?;
+            slot.wait = Some(Arc::new(Waiting {
+                mode: wait.mode,
+                on: wait.on,
+                children: children.into_iter().map(Arc::new).collect(),
+            }));
         }
         slot.row = Some(Arc::new(row));
     }

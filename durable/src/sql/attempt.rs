@@ -29,6 +29,11 @@ pub(crate) const END: &str = "UPDATE attempt SET ended_at = n.at, ended = n.ende
   FROM jsonb_each(?)) AS n
  WHERE attempt.task = n.task AND attempt.attempt = n.attempt";
 
+/// What all requests of a conversation have used.
+pub(crate) const USED: &str =
+    "SELECT sum(a.usage->>'$.input'), sum(a.usage->>'$.cached'), sum(a.usage->>'$.output')
+ FROM attempt a WHERE a.task IN (SELECT DISTINCT writer FROM entry WHERE conversation = ?)";
+
 pub(crate) const READ: &str =
     "SELECT task, attempt, model, adapter, hex(options), hex(tools), cutoff, hex(request),
  estimate, recoveries, started_at, ended, usage FROM attempt WHERE task = ? AND attempt = ?";

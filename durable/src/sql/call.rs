@@ -51,6 +51,9 @@ pub(crate) mod state {
     pub const PROPOSED: &str = "proposed";
     pub const WAITING: &str = "waiting-approval";
     pub const RUNNING: &str = "running";
+    pub const ASKING: &str = "asking";
+    pub const SLEEPING: &str = "sleeping";
+    pub const DELEGATED: &str = "delegated";
     pub const UNREACHABLE: &str = "unreachable";
     pub const DONE: &str = "done";
     pub const ERROR: &str = "error";
@@ -64,6 +67,9 @@ pub(crate) mod state {
             PROPOSED,
             WAITING,
             RUNNING,
+            ASKING,
+            SLEEPING,
+            DELEGATED,
             UNREACHABLE,
             DONE,
             ERROR,

@@ -10,9 +10,10 @@ use crate::{
 };
 
 pub(crate) const PUT: &str = "INSERT INTO conversation
- (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit)
+ (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit,
+  owner_conversation, background)
  SELECT value->>1, value->>6, value->>7, value->>8, value->>9, value->>2, value->>3, value->>4, value->>5, value->>5,
-  value->>0
+  value->>0, value->>10, value->>11
  FROM jsonb_each(?)";
 
 /// The title is set once, by the first input.
@@ -28,15 +29,15 @@ pub(crate) const INHERITED: &str =
     "SELECT source, through_seq FROM inherited WHERE conversation = ? ORDER BY depth";
 
 pub(crate) const READ: &str =
-    "SELECT id, title, settings, model, last_at, parent, parent_entry, owner_task, side_chat
- FROM conversation WHERE id = ? AND deleted_commit IS NULL";
+    "SELECT id, title, settings, model, last_at, parent, parent_entry, owner_task, side_chat,
+ owner_conversation, background FROM conversation WHERE id = ? AND deleted_commit IS NULL";
 
 /// How many there are.
 pub(crate) const COUNT: &str = "SELECT count(*) FROM conversation WHERE deleted_commit IS NULL";
 
 /// Newest activity first, with what is open in each; from a conversation on.
 pub(crate) const LIST: &str = "SELECT c.id, c.title, c.settings, c.model, c.last_at,
- c.parent, c.parent_entry, c.owner_task, c.side_chat,
+ c.parent, c.parent_entry, c.owner_task, c.side_chat, c.owner_conversation, c.background,
  (SELECT t.checkpoint->>'$.run.state' FROM open_work o JOIN task t ON t.id = o.id WHERE o.conversation = c.id AND o.what = 0),
  (SELECT count(*) FROM open_work o WHERE o.conversation = c.id AND o.what = 2),
  (SELECT count(*) FROM open_work o JOIN submission s ON s.id = o.id
@@ -59,13 +60,24 @@ pub(crate) struct ConversationRow {
     pub origin: Origin,
 }
 
+/// Whom a conversation works for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Where the task is.
+    pub conversation: ConversationId,
+    /// The task.
+    pub task: TaskId,
+    /// Nobody waits for it.
+    pub background: bool,
+}
+
 /// Where a conversation comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Whose history it inherits, through which entry.
     pub parent: Option<(ConversationId, EntryId)>,
     /// The task that it works for.
-    pub owner: Option<TaskId>,
+    pub owner: Option<Owner>,
     /// What its views show.
     pub shows: Shows,
 }
@@ -83,7 +95,17 @@ impl ConversationRow {
                     .try_get::<Option<i64>, _>(5)?
                     .zip(row.try_get::<Option<i64>, _>(6)?)
                     .map(|(parent, entry)| (ConversationId(parent), EntryId(entry))),
-                owner: row.try_get::<Option<i64>, _>(7)?.map(TaskId),
+                owner: row
+                    .try_get::<Option<i64>, _>(7)?
+                    .zip(row.try_get::<Option<i64>, _>(9)?)
+                    .map(|(task, conversation)| {
+                        Ok::<_, sqlx::Error>(Owner {
+                            conversation: ConversationId(conversation),
+                            task: TaskId(task),
+                            background: row.try_get(10)?,
+                        })
+                    })
+                    .transpose()?,
                 shows: match row.try_get(8)? {
                     true => Shows::Own,
                     false => Shows::All,
@@ -104,8 +126,10 @@ impl Batch {
             .int(row.last_at.0)
             .opt_int(row.origin.parent.map(|(parent, _)| parent.0))
             .opt_int(row.origin.parent.map(|(_, entry)| entry.0))
-            .opt_int(row.origin.owner.map(|task| task.0))
-            .flag(row.origin.shows == Shows::Own);
+            .opt_int(row.origin.owner.map(|owner| owner.task.0))
+            .flag(row.origin.shows == Shows::Own)
+            .opt_int(row.origin.owner.map(|owner| owner.conversation.0))
+            .flag(row.origin.owner.is_some_and(|owner| owner.background));
     }
 
     /// What a fork sees of an ancestor.

@@ -52,6 +52,7 @@ pub(crate) mod kind {
     pub const ASSISTANT: &str = "pi.assistant";
     pub const TOOL_RESULT: &str = "pi.tool-result";
     pub const SYSTEM: &str = "pi.system";
+    pub const COMPACTION: &str = "pi.compaction";
     pub const RESET: &str = "pi.reset";
 }
 

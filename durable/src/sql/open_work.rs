@@ -21,6 +21,8 @@ pub(crate) const WAITING: &str = "SELECT DISTINCT conversation FROM open_work
 /// Conversations whose run waits for a key, a page at a time.
 pub(crate) const KEYLESS: &str = "SELECT o.conversation FROM open_work o JOIN task t ON t.id = o.id
  WHERE o.what = 0 AND t.checkpoint->>'$.phase.at' = 'needs-key' AND o.conversation > ? ORDER BY o.conversation LIMIT ?";
+/// The end that a conversation owes its owner.
+pub(crate) const REPORT: &str = "SELECT id FROM open_work WHERE conversation = ? AND what = 6";
 /// How many runs are open.
 pub(crate) const COUNT_RUNS: &str = "SELECT count(*) FROM open_work WHERE what = 0";
 
@@ -31,6 +33,11 @@ pub(crate) enum What {
     Call = 1,
     Approval = 2,
     Submission = 3,
+    Compaction = 4,
+    /// What a call waits for.
+    Child = 5,
+    /// The end of a conversation in the background, not told to its owner yet.
+    Report = 6,
 }
 
 /// When it goes on.

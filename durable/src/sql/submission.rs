@@ -55,6 +55,9 @@ pub(crate) const BY_REQUEST: &str = concat!(
 );
 
 /// The first conversation that used a request id.
+/// How a submission ended, and what answered it.
+pub(crate) const END: &str = "SELECT s.state, s.reason, s.detail, e.message
+ FROM submission s LEFT JOIN entry e ON e.id = s.answer WHERE s.conversation = ? AND s.request_id = ?";
 pub(crate) const CONVERSATION_OF_REQUEST: &str =
     "SELECT conversation FROM submission WHERE request_id = ? ORDER BY id LIMIT 1";
 

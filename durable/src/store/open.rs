@@ -19,6 +19,7 @@ const ENGINE: Component = Component {
     migrations: &[
         include_str!("../../migrations/0001_records.sql"),
         include_str!("../../migrations/0002_documents.sql"),
+        include_str!("../../migrations/0003_ownership.sql"),
     ],
 };
 

@@ -24,9 +24,10 @@ use mooring_durable::{
     ledger::{Bind, Change, RunOutcome, Statement},
     message::{Message, Part},
     model::ModelError,
-    submission::{AbortScope, WhenBusy},
+    submission::{AbortScope, SubmissionState, WhenBusy},
     tool::{Replay, Start, ToolEnd, ToolFailure, ToolResult},
-    view::Shows,
+    view::{EntryView, Shows},
+    wait::{Awaited, Delegate, WaitMode, Waits, Work},
     write::{Write as EngineWrite, WriteBody},
 };
 use serde_json::{Value, json};
@@ -58,6 +59,53 @@ static PLAN: DocumentKind = DocumentKind::new(
     ForkPolicy::AsOf,
     |_, value| Ok(value),
 );
+
+/// Opened once the conversation in the background may answer.
+static BESIDE: std::sync::LazyLock<Gates> = std::sync::LazyLock::new(Gates::default);
+
+/// A tool that waits for a question, a time and two conversations.
+fn delegate() -> Arc<TestTool> {
+    let conversation = |text: &str, background| {
+        Work::Conversation(Delegate {
+            model: String::new(),
+            settings: json!({"title": text}),
+            input: vec![Part::text(text)],
+            background,
+        })
+    };
+    let on = vec![
+        Awaited {
+            key: "question".into(),
+            work: Work::Question {
+                text: "which?".into(),
+                choices: Vec::new(),
+                expires_at: None,
+            },
+        },
+        Awaited {
+            key: "timer".into(),
+            work: Work::Timer {
+                until: Millis(START + 60_000),
+            },
+        },
+        Awaited {
+            key: "child".into(),
+            work: conversation("a child", false),
+        },
+        Awaited {
+            key: "background".into(),
+            work: conversation("beside", true),
+        },
+    ];
+    let waits = ToolEnd::Waits(Waits {
+        mode: WaitMode::AllSettled,
+        on,
+    });
+    TestTool::new("delegate", Replay::Safe, move |_, _, _, _| {
+        let waits = waits.clone();
+        async move { Ok(waits) }
+    })
+}
 
 fn fork_of(parent: ConversationId) -> Fork {
     Fork {
@@ -174,15 +222,29 @@ fn world(folder: &Path, engine: &Arc<OnceLock<Engine>>) -> World {
                     usage: None,
                 }),
                 ("hang" | "hang again", _) => Reply::Hang("a partial answer"),
+                ("overflow", _) if context.attempt == 1 => Reply::Fail(ModelError::Overflow {
+                    text: "too long".into(),
+                }),
                 ("fatal", _) => Reply::Fail(ModelError::Fatal {
                     text: "no such model".into(),
                 }),
+                // It ends after its owner's run has, so that the order is the same each time.
+                ("beside", _) => Reply::After(BESIDE.clone(), "beside", "answered"),
+                ("delegate", 0) => Reply::Call(vec![("delegate", json!({}))]),
                 ("note it", 0) => Reply::Call(vec![("noted", json!({}))]),
                 ("expire", 0) => Reply::Call(vec![("late", json!({}))]),
                 ("away", 0) => Reply::Call(vec![("away", json!({}))]),
                 _ => Reply::Say("answered"),
             },
         );
+    *world.model.summary.lock().unwrap() = Arc::new(|_, context| match context.attempt {
+        1 => Reply::Fail(ModelError::Retryable {
+            text: "overloaded".into(),
+            retry_after: None,
+            usage: None,
+        }),
+        _ => Reply::Say("the summary"),
+    });
     world.gate(|call, approvals| {
         match (
             call.tool.as_str(),
@@ -228,6 +290,7 @@ fn world(folder: &Path, engine: &Arc<OnceLock<Engine>>) -> World {
             }],
         }))
     });
+    world.tools.0.lock().unwrap().push(delegate());
     let (outside, engine) = (folder.to_owned(), engine.clone());
     world.tool("outside", Replay::Attach, move |call, start, out, _| {
         let (folder, engine) = (outside.clone(), engine.clone());
@@ -423,6 +486,49 @@ async fn script(engine: &Engine) {
     engine.change_documents(&[plan], Vec::new()).await.unwrap();
     let noted = submit(third, "note it", WhenBusy::FollowUp).await;
     assert_eq!(ended(noted).await, "done");
+    let compacted = view(engine, third).await;
+    let mut entries = compacted.entries.iter();
+    if !entries.any(|entry| entry.kind == "pi.compaction") {
+        engine
+            .compact(third, anna(), "the names".into())
+            .await
+            .unwrap();
+    }
+    eventually("the end of the compaction", async || {
+        view(engine, third).await.compaction.is_none()
+    })
+    .await;
+    // A request that is too long makes the run wait for a summary, which is tried twice.
+    let large = submit(third, "overflow", WhenBusy::FollowUp).await;
+    assert_eq!(ended(large).await, "done");
+    // A call that asks, sleeps and lets two conversations work, one of them unwatched.
+    let owner = submit(third, "delegate", WhenBusy::FollowUp).await;
+    eventually("the question", async || {
+        let state = engine.submission(owner).await.unwrap().unwrap();
+        state.state == SubmissionState::Done || !engine.questions().await.unwrap().is_empty()
+    })
+    .await;
+    for question in engine.questions().await.unwrap() {
+        engine
+            .answer(question.task, "blue".into(), anna(), Vec::new())
+            .await
+            .unwrap();
+    }
+    assert_eq!(ended(owner).await, "done");
+    for _ in 0..4 {
+        BESIDE.open("beside");
+    }
+    eventually("the end in the background", async || {
+        let view = view(engine, third).await;
+        let told = |entry: &EntryView| format!("{:?}", entry.message).contains("in the background");
+        view.run.is_none()
+            && view
+                .entries
+                .iter()
+                .filter(|entry| entry.kind == "pi.user")
+                .any(told)
+    })
+    .await;
     let long = submit(third, "hang again", WhenBusy::FollowUp).await;
     let after = submit(third, "after the reset", WhenBusy::FollowUp).await;
     engine
@@ -473,7 +579,7 @@ impl Outcome {
             .collect();
         effects.sort();
         Outcome {
-            transcripts: vec![transcript(1), transcript(2), transcript(3)],
+            transcripts: (1..=5).map(transcript).collect(),
             documents: column(
                 "SELECT d.owner || ' ' || d.name || ' ' || r.value FROM document d
                  JOIN document_revision r ON r.document = d.id

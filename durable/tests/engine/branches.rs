@@ -27,13 +27,13 @@ pub fn fork_of(parent: ConversationId, at: Option<EntryId>) -> Fork {
 }
 
 /// Says something and waits for the answer.
-async fn talk(engine: &Engine, id: ConversationId, text: &str) {
+pub async fn talk(engine: &Engine, id: ConversationId, text: &str) {
     let submission = say(engine, id, text).await;
     assert_eq!(settled(engine, submission).await, "done");
 }
 
 /// What the model was told last, the system left out.
-fn told(world: &World) -> Vec<String> {
+pub fn told(world: &World) -> Vec<String> {
     let request = world.model.requests.lock().unwrap().last().cloned();
     words(&request.unwrap())
 }

@@ -180,6 +180,13 @@ impl Model for Entry {
         estimate::tokens(request)
     }
 
+    fn window(&self) -> Option<u64> {
+        // The answer has to fit, too.
+        let answer = self.settings.max_output.unwrap_or(0);
+        let window = self.settings.context_window?;
+        Some(window.saturating_sub(answer.min(window / 2)))
+    }
+
     async fn respond(
         &self,
         request: &ModelRequest,

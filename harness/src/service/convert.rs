@@ -10,9 +10,11 @@ use mooring_durable::{
 use mooring_wire::harness as wire;
 use serde_json::{Value, json};
 
+use super::work;
 use crate::{
     books::{Books, plain},
     card::one_line,
+    tools::text,
 };
 
 /// Longer JSON goes over the wire as its size only.
@@ -50,7 +52,12 @@ impl Convert<'_> {
             grade: self.grade.clone(),
             parent: view.origin.parent.map_or(0, |(parent, _)| parent.0),
             parent_entry: view.origin.parent.map_or(0, |(_, entry)| entry.0),
+            questions: view.questions.iter().map(work::shown).collect(),
             side_chat: view.origin.shows == Shows::Own,
+            compaction: view
+                .compaction
+                .map(|mode| mode.word().to_owned())
+                .unwrap_or_default(),
         }
     }
 
@@ -70,6 +77,10 @@ impl Convert<'_> {
             ended: change.ended.as_ref().map(|run| self.run(run)),
             calls: change.calls.iter().map(call).collect(),
             chunks: change.chunks.iter().map(chunk).collect(),
+            questions: change.questions.iter().map(work::shown).collect(),
+            compaction: change
+                .compaction
+                .map(|now| now.map(|mode| mode.word().to_owned()).unwrap_or_default()),
             approvals: change
                 .approvals
                 .iter()
@@ -89,6 +100,7 @@ impl Convert<'_> {
                 RunState::Retrying => "retrying",
                 RunState::Tools => "tools",
                 RunState::Waiting | RunState::NeedsKey => "waiting",
+                RunState::Compacting => "compacting",
                 RunState::Ending => "ending",
             }
             .into(),
@@ -145,8 +157,12 @@ pub fn entry(entry: &EntryView) -> wire::Entry {
         kind: entry.kind.clone(),
         at_ms: entry.at.0,
         json: whole_or_size(json!({ "message": entry.message, "data": entry.data })),
-        text: shown(entry.message.as_ref().map(read_out).unwrap_or_default()),
+        text: shown(match &entry.message {
+            Some(message) => read_out(message),
+            None => text(&entry.data, "text").to_owned(),
+        }),
         state: entry.state.clone(),
+        task: entry.writer.map_or(0, |task| task.0),
     }
 }
 

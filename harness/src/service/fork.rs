@@ -1,6 +1,7 @@
-//! Reset and fork: where a conversation's context begins.
+//! Reset, compaction and fork: where a conversation's context begins.
 
 use mooring_durable::{
+    compaction::Asked,
     fork::Fork,
     id::{ConversationId, EntryId, RequestId},
     view::Shows,
@@ -20,6 +21,8 @@ use crate::members::{Act, Actor, may};
 
 /// Bytes of a brief.
 const MAX_BRIEF: usize = 1 << 20;
+/// Bytes of what people want of a summary.
+const MAX_INSTRUCTIONS: usize = 16 << 10;
 
 impl Service {
     pub(super) async fn reset(
@@ -47,6 +50,34 @@ impl Service {
         Ok(wire::ResetResponse {
             submission: submitted.submission.id.0,
             state: convert::state(&submitted.submission.state).0.into(),
+        })
+    }
+
+    pub(super) async fn compact(
+        &self,
+        actor: Actor,
+        request: wire::CompactRequest,
+    ) -> Result<wire::CompactResponse, Status> {
+        may(&actor, Act::Reset).map_err(|text| status(Code::Forbidden, text))?;
+        if request.instructions.len() > MAX_INSTRUCTIONS {
+            let text = format!("instructions have at most {} KiB", MAX_INSTRUCTIONS >> 10);
+            return Err(status(Code::Invalid, text));
+        }
+        let conversation = ConversationId(request.conversation);
+        let asked = self
+            .engine
+            .compact(conversation, actor.requester, request.instructions)
+            .await
+            .map_err(session)?;
+        Ok(match asked {
+            Asked::Going(mode) => wire::CompactResponse {
+                state: "going".into(),
+                mode: mode.word().into(),
+            },
+            Asked::Skipped => wire::CompactResponse {
+                state: "skipped".into(),
+                mode: String::new(),
+            },
         })
     }
 

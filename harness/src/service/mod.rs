@@ -2,6 +2,7 @@
 
 mod convert;
 mod decide;
+mod diff;
 mod fork;
 mod look;
 mod resume;
@@ -9,6 +10,7 @@ mod state;
 mod talk;
 mod threads;
 mod watch;
+mod work;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -36,6 +38,7 @@ use crate::{
     metrics::Metrics,
     model::{Catalog, KeyStore},
     sandbox::Link,
+    tools::Hands,
     workspace::Source,
 };
 use mooring_durable::submission::Requester;
@@ -52,6 +55,8 @@ pub struct Service {
     pub keys: Arc<KeyStore>,
     /// The sandbox.
     pub link: Arc<Link>,
+    /// What tools act with.
+    pub hands: Arc<Hands>,
     /// Decides calls.
     pub gate: Arc<PolicyGate>,
     /// Rows beside the engine's.
@@ -252,6 +257,22 @@ impl wire::harness_server::Harness for Service {
         self.audit(request.into_inner()).await.map(Response::new)
     }
 
+    async fn answer(&self, request: Request<wire::AnswerRequest>) -> Answer<wire::AnswerResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.answer(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn task_graph(
+        &self,
+        request: Request<wire::TaskGraphRequest>,
+    ) -> Answer<wire::TaskGraphResponse> {
+        self.task_graph(request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
     async fn abort(&self, request: Request<wire::AbortRequest>) -> Answer<wire::AbortResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
         self.abort(actor, request.into_inner())
@@ -272,6 +293,20 @@ impl wire::harness_server::Harness for Service {
     async fn reset(&self, request: Request<wire::ResetRequest>) -> Answer<wire::ResetResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
         self.reset(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn diff(&self, request: Request<wire::DiffRequest>) -> Answer<wire::DiffResponse> {
+        self.diff(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn compact(
+        &self,
+        request: Request<wire::CompactRequest>,
+    ) -> Answer<wire::CompactResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.compact(actor, request.into_inner())
             .await
             .map(Response::new)
     }

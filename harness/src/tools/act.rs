@@ -23,6 +23,11 @@ pub(super) trait Act: Send + Sync + 'static {
         Ok(arguments)
     }
 
+    /// Whether it changes the file that it is decided on.
+    fn writes(&self) -> bool {
+        false
+    }
+
     /// Runs the call, or goes on with it.
     async fn act(
         &self,
@@ -62,7 +67,10 @@ impl<A: Act> Tool for InSandbox<A> {
     }
 
     async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        self.hands.bind(call).await
+        match self.act.writes() {
+            true => self.hands.bind_write(call).await,
+            false => self.hands.bind(call).await,
+        }
     }
 
     async fn execute(

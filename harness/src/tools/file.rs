@@ -11,7 +11,9 @@ use mooring_wire::sandbox::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Act, Hands, bound, decided_path, declare, done, failed, object, text};
+use super::{
+    Act, Hands, bound, changes::baseline, decided_path, declare, done, failed, object, text,
+};
 
 fn execution(call: &Call) -> Option<Execution> {
     Some(Execution {
@@ -20,9 +22,11 @@ fn execution(call: &Call) -> Option<Execution> {
     })
 }
 
-fn told(outcome: FileOutcome, path: &str) -> Result<ToolEnd, ToolFailure> {
+fn told(outcome: FileOutcome, call: &Call) -> Result<ToolEnd, ToolFailure> {
+    let path = text(&call.arguments, "path");
     match outcome.outcome {
-        Some(Outcome::Written(written)) => done(
+        Some(Outcome::Written(written)) => changed(
+            call,
             format!(
                 "{} {path} ({} bytes)",
                 if written.created { "Created" } else { "Wrote" },
@@ -39,6 +43,15 @@ fn told(outcome: FileOutcome, path: &str) -> Result<ToolEnd, ToolFailure> {
         Some(Outcome::Refused(why)) => failed(why),
         None => Err(ToolFailure::Failed("the sandbox gave no outcome".into())),
     }
+}
+
+/// A result that keeps how the file was before.
+fn changed(call: &Call, text: String, data: Value) -> Result<ToolEnd, ToolFailure> {
+    let mut end = done(text, data)?;
+    if let ToolEnd::Completed(result) = &mut end {
+        result.documents = baseline(call);
+    }
+    Ok(end)
 }
 
 /// After a crash the id is sent again only to the daemon that the intent was
@@ -79,6 +92,10 @@ impl Act for Write {
         )
     }
 
+    fn writes(&self) -> bool {
+        true
+    }
+
     async fn act(
         &self,
         hands: &Hands,
@@ -103,7 +120,7 @@ impl Act for Write {
             .write(request)
             .await
             .map_err(|status| hands.failure(&status))?;
-        told(outcome.into_inner(), text(&call.arguments, "path"))
+        told(outcome.into_inner(), call)
     }
 }
 
@@ -130,6 +147,10 @@ impl Act for Edit {
 
     fn summary(&self, arguments: &Value) -> String {
         text(arguments, "path").to_owned()
+    }
+
+    fn writes(&self) -> bool {
+        true
     }
 
     async fn act(
@@ -161,6 +182,6 @@ impl Act for Edit {
             .edit(request)
             .await
             .map_err(|status| hands.failure(&status))?;
-        told(outcome.into_inner(), text(&call.arguments, "path"))
+        told(outcome.into_inner(), call)
     }
 }

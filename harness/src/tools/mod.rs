@@ -1,16 +1,22 @@
-//! The built-in tools. All of them act in the sandbox; none acts here.
+//! The built-in tools. What they do to files and processes they do in the sandbox,
+//! never here.
 
 mod act;
+mod ask;
 mod bash;
+pub mod changes;
 mod file;
 mod look;
+mod subagent;
+pub mod todo;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use mooring_durable::{
+    Engine,
     id::{ConversationId, TaskId},
     message::{Part, ToolSchema},
     tool::{Call, Replay, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult, Toolbox},
@@ -37,6 +43,8 @@ pub struct Hands {
     /// Canonical paths on which the gate has decided, by call. The operation
     /// that follows names exactly these.
     decided: Mutex<HashMap<TaskId, String>>,
+    /// Once it is open.
+    engine: OnceLock<Engine>,
 }
 
 impl Hands {
@@ -46,7 +54,13 @@ impl Hands {
             link,
             source,
             decided: Mutex::default(),
+            engine: OnceLock::new(),
         })
+    }
+
+    /// The engine is open.
+    pub fn opened(&self, engine: Engine) {
+        let _ = self.engine.set(engine);
     }
 
     /// The gate has decided `task` on this canonical path.
@@ -212,20 +226,30 @@ impl BuiltIn {
                 act::in_sandbox(look::Grep, hands),
                 act::in_sandbox(look::Find, hands),
                 act::in_sandbox(look::Ls, hands),
+                Arc::new(todo::Todo),
+                Arc::new(ask::AskUser),
+                Arc::new(ask::SleepUntil),
+                Arc::new(subagent::Subagent(hands.source.clone())),
             ],
         }
     }
 }
 
 impl Toolbox for BuiltIn {
-    fn tools(&self, _conversation: ConversationId) -> Vec<Arc<dyn Tool>> {
+    fn tools(&self, _conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
         let workspace = self.source.current();
+        let listed = settings.get("tools").and_then(Value::as_array);
+        // A subagent does its work itself.
+        let nested = settings.get("subagent").is_some();
+        let offered = |name: &str| {
+            listed.is_none_or(|listed| listed.iter().any(|it| it == name))
+                && !(nested && name == "subagent")
+        };
         self.tools
             .iter()
             .filter(|tool| {
-                workspace
-                    .rules
-                    .tool_visible(&tool.declaration().schema.name)
+                let name = tool.declaration().schema.name;
+                workspace.rules.tool_visible(&name) && offered(&name)
             })
             .cloned()
             .collect()

@@ -115,6 +115,7 @@ async fn ask_hearing(
         conversation: ConversationId(1),
         task: TaskId(1),
         attempt,
+        purpose: mooring_durable::model::Purpose::Turn,
     };
     let model = catalog.resolve(&request.model).unwrap();
     let asked = model.respond(request, &context, heard, CancellationToken::new());

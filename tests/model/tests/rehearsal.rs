@@ -132,6 +132,7 @@ async fn cancelling_ends_a_long_wait() {
         conversation: ConversationId(1),
         task: TaskId(1),
         attempt: 1,
+        purpose: mooring_durable::model::Purpose::Turn,
     };
     let heard = Heard::default();
     let asked = model.respond(&request, &context, &heard, cancel.clone());

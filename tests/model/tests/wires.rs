@@ -263,6 +263,7 @@ async fn cancelling_ends_a_request_at_once() {
             conversation: ConversationId(1),
             task: TaskId(1),
             attempt: 1,
+            purpose: mooring_durable::model::Purpose::Turn,
         };
         let heard = Heard::default();
         let asked = model.respond(&request, &context, &heard, cancel.clone());

@@ -15,18 +15,20 @@ use mooring_durable::{
     gate::{Approval, Gate, Verdict},
     id::{CommitNo, ConversationId, Millis},
     ledger::{Change, Ledger, Refusal, Run, Statement},
-    message::{Part, ToolCall},
+    message::{Part, ToolCall, ToolSchema},
     model::{
-        Model, ModelError, ModelRequest, ModelResponse, Models, PartialSink, RequestContext, Usage,
+        Model, ModelError, ModelRequest, ModelResponse, Models, PartialSink, Purpose,
+        RequestContext, Usage,
     },
     prompt::{Prompt, Section},
-    tool::{Call, OutputSink, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, Toolbox},
+    tool::{Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, Toolbox},
+    wait::Settled,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::words::eventually;
+use super::words::{done, eventually};
 
 /// Time that stands still until it is moved.
 #[derive(Default)]
@@ -86,9 +88,11 @@ pub enum Reply {
     Fail(ModelError),
     /// Streams this, and then never ends.
     Hang(&'static str),
+    /// Says this once a gate of that name is open.
+    After(Gates, &'static str, &'static str),
 }
 
-type Script = Arc<dyn Fn(&ModelRequest, &RequestContext) -> Reply + Send + Sync>;
+pub type Script = Arc<dyn Fn(&ModelRequest, &RequestContext) -> Reply + Send + Sync>;
 
 pub struct TestModel {
     pub script: Mutex<Script>,
@@ -99,6 +103,11 @@ pub struct TestModel {
     /// Whether streaming may begin.
     pub flow: tokio::sync::watch::Sender<bool>,
     pub streamed: AtomicUsize,
+    /// Tokens that fit.
+    pub window: Mutex<Option<u64>>,
+    /// What is said to requests for summaries, and those requests.
+    pub summary: Mutex<Script>,
+    pub summaries: Mutex<Vec<ModelRequest>>,
 }
 
 #[async_trait]
@@ -112,6 +121,9 @@ impl Model for TestModel {
     fn estimate(&self, request: &ModelRequest) -> u64 {
         request.messages.len() as u64 * 10
     }
+    fn window(&self) -> Option<u64> {
+        *self.window.lock().unwrap()
+    }
     async fn respond(
         &self,
         request: &ModelRequest,
@@ -119,8 +131,12 @@ impl Model for TestModel {
         sink: &dyn PartialSink,
         cancel: CancellationToken,
     ) -> Result<ModelResponse, ModelError> {
-        self.requests.lock().unwrap().push(request.clone());
-        let script = self.script.lock().unwrap().clone();
+        let (requests, script) = match context.purpose {
+            Purpose::Turn => (&self.requests, &self.script),
+            Purpose::Summary => (&self.summaries, &self.summary),
+        };
+        requests.lock().unwrap().push(request.clone());
+        let script = script.lock().unwrap().clone();
         let content = match script(request, context) {
             Reply::Say(text) => vec![Part::text(text)],
             Reply::Call(calls) => calls
@@ -135,6 +151,15 @@ impl Model for TestModel {
                 })
                 .collect(),
             Reply::Fail(error) => return Err(error),
+            Reply::After(gates, name, text) => {
+                tokio::select! {
+                    () = gates.pass(name) => vec![Part::text(text)],
+                    () = cancel.cancelled() => {
+                        self.cancelled.fetch_add(1, Ordering::SeqCst);
+                        return Err(ModelError::Cancelled);
+                    }
+                }
+            }
             Reply::Hang(text) => {
                 self.flow
                     .subscribe()
@@ -229,6 +254,15 @@ impl Tool for TestTool {
                 .for_each(|(offset, bytes)| output.output(offset, &bytes));
         }
     }
+    async fn resume(
+        &self,
+        _call: &Call,
+        settled: &[Settled],
+        _cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        let ends = settled.iter().map(|settled| format!("{:?}", settled.end));
+        done(&ends.collect::<Vec<_>>().join("; "))
+    }
     async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
         self.reach()?;
         self.released.lock().unwrap().push(call.execution.clone());
@@ -242,6 +276,34 @@ impl Tool for TestTool {
 }
 
 impl TestTool {
+    pub fn new<F>(
+        name: &str,
+        replay: Replay,
+        body: impl Fn(Call, Start, Out, CancellationToken) -> F + Send + Sync + 'static,
+    ) -> Arc<TestTool>
+    where
+        F: Future<Output = Result<ToolEnd, ToolFailure>> + Send + 'static,
+    {
+        Arc::new(TestTool {
+            declaration: ToolDeclaration {
+                schema: ToolSchema {
+                    name: name.into(),
+                    description: format!("does {name}"),
+                    parameters: json!({"type": "object"}),
+                },
+                replay,
+                sequential: false,
+            },
+            body: Arc::new(move |call, start, out, cancel| {
+                Box::pin(body(call, start, out, cancel))
+            }),
+            binding: json!({"boot": 1}),
+            released: Arc::default(),
+            killed: Arc::default(),
+            reachable: Arc::new(std::sync::atomic::AtomicBool::new(true)),
+        })
+    }
+
     fn reach(&self) -> Result<(), ToolFailure> {
         if self.reachable.load(Ordering::SeqCst) {
             Ok(())
@@ -254,7 +316,7 @@ impl TestTool {
 #[derive(Default)]
 pub struct TestTools(pub Mutex<Vec<Arc<TestTool>>>);
 impl Toolbox for TestTools {
-    fn tools(&self, _conversation: ConversationId) -> Vec<Arc<dyn Tool>> {
+    fn tools(&self, _conversation: ConversationId, _settings: &Value) -> Vec<Arc<dyn Tool>> {
         self.0
             .lock()
             .unwrap()

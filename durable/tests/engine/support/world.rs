@@ -10,9 +10,8 @@ use mooring_durable::{
     gate::{Approval, Verdict},
     id::ConversationId,
     ledger::Change,
-    message::ToolSchema,
     model::ModelRequest,
-    tool::{Call, Replay, Start, ToolDeclaration, ToolEnd, ToolFailure},
+    tool::{Call, Replay, Start, ToolEnd, ToolFailure},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +47,9 @@ impl World {
                 missing: Mutex::new(false),
                 flow: tokio::sync::watch::Sender::new(true),
                 streamed: AtomicUsize::new(0),
+                window: Mutex::default(),
+                summary: Mutex::new(Arc::new(|_, _| Reply::Say("the summary"))),
+                summaries: Mutex::default(),
             }),
             tools: Arc::default(),
             gate: Arc::new(TestGate(
@@ -113,6 +115,10 @@ impl World {
         *self.model.script.lock().unwrap() = Arc::new(move |request, _| script(request));
     }
 
+    pub fn summaries(&self, script: impl Fn() -> Reply + Send + Sync + 'static) {
+        *self.model.summary.lock().unwrap() = Arc::new(move |_, _| script());
+    }
+
     pub fn gate(&self, rule: impl Fn(&Call, &[Approval]) -> Verdict + Send + Sync + 'static) {
         *self.gate.0.lock().unwrap() = Arc::new(rule);
     }
@@ -139,24 +145,10 @@ impl World {
     where
         F: Future<Output = Result<ToolEnd, ToolFailure>> + Send + 'static,
     {
-        let tool = Arc::new(TestTool {
-            declaration: ToolDeclaration {
-                schema: ToolSchema {
-                    name: name.into(),
-                    description: format!("does {name}"),
-                    parameters: json!({"type": "object"}),
-                },
-                replay,
-                sequential,
-            },
-            body: Arc::new(move |call, start, out, cancel| {
-                Box::pin(body(call, start, out, cancel))
-            }),
-            binding: json!({"boot": 1}),
-            released: Arc::default(),
-            killed: Arc::default(),
-            reachable: Arc::new(std::sync::atomic::AtomicBool::new(true)),
-        });
+        let mut tool = TestTool::new(name, replay, body);
+        if let Some(tool) = Arc::get_mut(&mut tool) {
+            tool.declaration.sequential = sequential;
+        }
         let mut tools = self.tools.0.lock().unwrap();
         tools.retain(|tool| tool.declaration.schema.name != name);
         tools.push(tool.clone());
@@ -198,6 +190,8 @@ fn word(change: &Change) -> String {
         },
         Change::ApprovalAsked { .. } => "asked".into(),
         Change::ApprovalSettled { approval } => format!("approval {:?}", approval.state),
+        Change::QuestionAsked { .. } => "question".into(),
+        Change::QuestionSettled { .. } => "question settled".into(),
         Change::CallStarted { call } => format!("start {}", call.tool),
         Change::CallEnded { call, outcome, .. } => format!("end {} {outcome:?}", call.tool),
         Change::RunChanged { run } => format!("now {:?}", run.state),

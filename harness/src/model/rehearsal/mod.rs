@@ -7,12 +7,13 @@
 
 mod plain;
 mod script;
+mod summary;
 
 use std::{path::Path, time::Duration};
 
 use mooring_durable::{
     message::{Part, ToolCall},
-    model::{ModelError, ModelRequest, ModelResponse, PartialSink, RequestContext, Usage},
+    model::{ModelError, ModelRequest, ModelResponse, PartialSink, Purpose, RequestContext, Usage},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,9 @@ pub(super) async fn respond(
     sink: &dyn PartialSink,
     cancel: CancellationToken,
 ) -> Result<ModelResponse, ModelError> {
-    let turn = if script.is_empty() {
+    let turn = if context.purpose == Purpose::Summary {
+        summary::turn(&request.messages)
+    } else if script.is_empty() {
         plain::turn(&request.messages)
     } else {
         let path = folder.join(script);

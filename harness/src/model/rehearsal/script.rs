@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
 
-use super::{ANNOUNCEMENT, Call, Ended, Failure, Turn};
+use super::{ANNOUNCEMENT, Call, Ended, Failure, Turn, summary};
 
 /// Bytes that a script may have.
 const LARGEST: u64 = 1024 * 1024;
@@ -156,10 +156,13 @@ fn pick(script: &Script, messages: &[Message], attempt: u32, shown: &str) -> Tur
         .iter()
         .find(|conversation| says(&conversation.marker))
         .map_or(&script.turns, |conversation| &conversation.turns);
-    let number = messages
+    let said = messages
         .iter()
         .filter(|m| matches!(m, Message::Assistant { .. }))
         .count();
+    // Answers that a summary took the place of were given, too.
+    let number =
+        said + opening.map_or(0, |content| summary::answers(&crate::books::plain(content)));
     let mut turn = match turns.get(number) {
         Some(step) => played(step, attempt),
         None => Turn {

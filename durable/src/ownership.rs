@@ -1,0 +1,53 @@
+//! What is asked and what is open: answers to questions, and the graph of tasks.
+
+use crate::{
+    conversation::Command,
+    engine::Engine,
+    error::SessionError,
+    id::{ConversationId, TaskId},
+    ledger::Statement,
+    submission::Requester,
+    wait::{Question, TaskView},
+};
+
+impl Engine {
+    /// Answers a question; the first committed answer wins. `Ok((first, question))`,
+    /// `None` where there is no such question.
+    pub async fn answer(
+        &self,
+        question: TaskId,
+        text: String,
+        by: Requester,
+        extra: Vec<Statement>,
+    ) -> Result<Option<(bool, Question)>, SessionError> {
+        let Some(found) = self.session().reader.question(question).await? else {
+            return Ok(None);
+        };
+        self.ask(found.conversation, |reply| Command::Answer {
+            task: question,
+            text,
+            by,
+            extra,
+            reply,
+        })
+        .await
+    }
+
+    /// Questions that nobody has answered, of all conversations.
+    pub async fn questions(&self) -> Result<Vec<Question>, SessionError> {
+        self.session().reader.questions().await
+    }
+
+    /// Tasks of a conversation that have not ended, and those of the conversations that
+    /// they own, owners first.
+    pub async fn tasks(&self, conversation: ConversationId) -> Result<Vec<TaskView>, SessionError> {
+        let mut found = Vec::new();
+        let mut next = vec![conversation];
+        while let Some(id) = next.pop() {
+            let tasks = self.session().reader.tasks(id).await?;
+            next.extend(tasks.iter().filter_map(|task| task.owns));
+            found.extend(tasks);
+        }
+        Ok(found)
+    }
+}
