@@ -93,7 +93,9 @@ impl Context {
         for item in items {
             match edits.get(&item.row.id) {
                 None => context.push(item),
-                Some(Edit { replace: None, .. }) => context.cutoff = item.row.id,
+                Some(Edit { replace: None, .. }) => {
+                    context.cutoff = context.cutoff.max(item.row.id)
+                }
                 Some(Edit {
                     replace: Some(message),
                     ..
@@ -119,7 +121,8 @@ impl Context {
 
     /// Adds the next entry.
     pub fn push(&mut self, item: &Item) {
-        self.cutoff = item.row.id;
+        // A head's own entry comes before older ones that its range begins with.
+        self.cutoff = self.cutoff.max(item.row.id);
         if let Some(told) = item.told().filter(|_| item.row.kind == kind::SYSTEM) {
             if told.baseline {
                 self.sections.clear();

@@ -444,6 +444,25 @@ impl Harness for Service {
         Err(Status::unimplemented("the double has no commands"))
     }
 
+    async fn compact(&self, _: Request<wire::CompactRequest>) -> Answer<wire::CompactResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn diff(&self, _: Request<wire::DiffRequest>) -> Answer<wire::DiffResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn answer(&self, _: Request<wire::AnswerRequest>) -> Answer<wire::AnswerResponse> {
+        Err(Status::unimplemented("the double asks nothing"))
+    }
+
+    async fn task_graph(
+        &self,
+        _: Request<wire::TaskGraphRequest>,
+    ) -> Answer<wire::TaskGraphResponse> {
+        Err(Status::unimplemented("the bot never asks for it"))
+    }
+
     async fn resume(&self, _: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
         Err(Status::unimplemented("the double has no commands"))
     }

@@ -484,8 +484,10 @@ impl Step {
                         shows: Shows::All,
                     },
                 });
-                self.changes
-                    .push(Change::ConversationCreated { conversation: id });
+                self.changes.push(Change::ConversationCreated {
+                    conversation: id,
+                    settings: delegate.settings.clone(),
+                });
             }
             Work::Call { .. } => {}
         }

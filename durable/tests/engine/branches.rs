@@ -38,7 +38,7 @@ pub fn told(world: &World) -> Vec<String> {
     words(&request.unwrap())
 }
 
-fn words(request: &ModelRequest) -> Vec<String> {
+pub fn words(request: &ModelRequest) -> Vec<String> {
     request
         .messages
         .iter()

@@ -13,7 +13,7 @@ use mooring_durable::{
 use serde_json::{Value, json};
 
 use crate::{
-    branches::{fork_of, talk, told},
+    branches::{fork_of, talk, told, words},
     support::*,
 };
 
@@ -244,6 +244,12 @@ async fn an_overflow_is_followed_by_the_same_attempt_of_a_context_that_fits() {
         1,
         "the refused request is in the transcript"
     );
+    // The request right after the summary, with nothing newer in it, can be rebuilt, too.
+    let answer = run.entries.last().unwrap();
+    let attempt = engine.attempt(answer.writer.unwrap(), 2).await.unwrap();
+    let rebuilt = engine.rebuild(id, &attempt.unwrap()).await.unwrap();
+    assert!(rebuilt.exact);
+    assert_eq!(words(&rebuilt.request), told(&world));
     engine.close().await.unwrap();
 }
 
