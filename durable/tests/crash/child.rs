@@ -518,15 +518,15 @@ async fn script(engine: &Engine) {
     for _ in 0..4 {
         BESIDE.open("beside");
     }
+    // Told, and answered; what comes later may be going already.
     eventually("the end in the background", async || {
-        let view = view(engine, third).await;
-        let told = |entry: &EntryView| format!("{:?}", entry.message).contains("in the background");
-        view.run.is_none()
-            && view
-                .entries
-                .iter()
-                .filter(|entry| entry.kind == "pi.user")
-                .any(told)
+        let entries = view(engine, third).await.entries;
+        let told = |entry: &EntryView| {
+            entry.kind == "pi.user" && format!("{:?}", entry.message).contains("in the background")
+        };
+        let answered = |entry: &EntryView| entry.kind == "pi.assistant" && entry.state.is_empty();
+        let mut after = entries.iter().skip_while(|entry| !told(entry));
+        after.any(answered)
     })
     .await;
     let long = submit(third, "hang again", WhenBusy::FollowUp).await;
