@@ -60,7 +60,8 @@ async fn latency(limits: bool, per_second: u64, messages: usize) {
         let thread = threads[n % THREADS];
         said.push((thread, stage.post(thread, &format!("message {n}"))));
     }
-    office.settled().await;
+    let patience = Duration::from_secs(600);
+    office::settled_within(&office.project, patience, || office.describe()).await;
     let mut times: Vec<u64> = stage.standin.look(|world| {
         said.iter()
             .filter_map(|(thread, message)| {

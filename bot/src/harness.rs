@@ -62,6 +62,9 @@ impl HarnessError {
     }
 }
 
+/// Bytes of one piece of a file.
+const CHUNK: usize = 256 << 10;
+
 type Answer<T> = Result<T, HarnessError>;
 
 /// Where a harness is.
@@ -199,6 +202,28 @@ impl Harness {
     call!(fork, ForkRequest -> ForkResponse);
     call!(resume, ResumeRequest -> ResumeResponse);
     call!(conversations, ConversationsRequest -> ConversationsResponse);
+
+    /// Puts a file of a message into the sandbox.
+    pub async fn upload(
+        &self,
+        header: wire::upload_request::Header,
+        data: bytes::Bytes,
+    ) -> Answer<wire::UploadResponse> {
+        use wire::upload_request::Part;
+        let chunks = data
+            .chunks(CHUNK)
+            .map(|chunk| Part::Chunk(data.slice_ref(chunk)));
+        let requests: Vec<_> = std::iter::once(Part::Header(header))
+            .chain(chunks)
+            .map(|part| wire::UploadRequest { part: Some(part) })
+            .collect();
+        let mut client = self.client.clone();
+        let sent = client.upload(tokio_stream::iter(requests));
+        match tokio::time::timeout(TIMEOUT * 4, sent).await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_) => Err(HarnessError::Away("no answer in time".into())),
+        }
+    }
 
     /// Rows as they come due, until the harness goes away.
     pub async fn outbox(&self) -> Answer<Streaming<wire::OutboxRow>> {

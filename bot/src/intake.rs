@@ -142,6 +142,11 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
     let Some(roles) = roles(bot, place, first).await else {
         return;
     };
+    let author = wire::Author {
+        discord_user_id: first.author.id.to_string(),
+        discord_role_ids: roles.iter().map(Id::to_string).collect(),
+        display_name: first.author.shown().to_owned(),
+    };
     let mut text = String::new();
     let mut left_out = Vec::new();
     let mut parts = Vec::new();
@@ -150,13 +155,8 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
             text.push('\n');
         }
         text.push_str(&message.text_without(bot.me));
-        let fetched = attachment::fetch(
-            &bot.api,
-            &message.attachments,
-            place.attachment_bytes,
-            place.attachment_count,
-        )
-        .await;
+        let files = &message.attachments;
+        let fetched = attachment::fetch(&bot.api, place, &author, message.id, files).await;
         parts.extend(fetched.parts);
         left_out.extend(fetched.left_out);
     }
@@ -184,11 +184,6 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
     if parts.is_empty() {
         return;
     }
-    let author = wire::Author {
-        discord_user_id: first.author.id.to_string(),
-        discord_role_ids: roles.iter().map(Id::to_string).collect(),
-        display_name: first.author.shown().to_owned(),
-    };
     // Only a thread that the harness does not know gets a cursor here: it begins
     // just before its first input. Known ones move with the sweeps, which read all.
     let previous = if bot.threads.conversation(thread).is_some() {

@@ -270,7 +270,10 @@ impl Bot {
             .output()
             .unwrap();
         assert!(output.status.success(), "{sql}: {output:?}");
-        serde_json::from_slice(&output.stdout).unwrap_or_default()
+        if output.stdout.is_empty() {
+            return Vec::new();
+        }
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// What came of it.

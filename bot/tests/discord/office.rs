@@ -2,6 +2,7 @@
 //! real `mooring` program, and a database whose rows are looked at in the end.
 
 use std::process::Command;
+use std::time::Duration;
 
 use mooring_discord_standin::clock::Id;
 use mooring_discord_standin::world::{Message, TEXT};
@@ -195,6 +196,11 @@ pub fn rows(project: &Project, sql: &str) -> Vec<String> {
 
 /// Waits until nothing of the outbox is open and every input has come to its end.
 pub async fn settled(project: &Project, describe: impl Fn() -> String) {
+    settled_within(project, BOUND, describe).await;
+}
+
+/// The same, with a bound of its own.
+pub async fn settled_within(project: &Project, bound: Duration, describe: impl Fn() -> String) {
     let begun = std::time::Instant::now();
     let open = "SELECT key FROM mooring_outbox WHERE closed_at IS NULL
                 UNION ALL SELECT id FROM submission WHERE state IN ('queued', 'placed')";
@@ -204,7 +210,7 @@ pub async fn settled(project: &Project, describe: impl Fn() -> String) {
             return;
         }
         assert!(
-            begun.elapsed() < BOUND,
+            begun.elapsed() < bound,
             "still open: {open:?}\n{}",
             describe()
         );

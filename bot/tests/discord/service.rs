@@ -463,6 +463,13 @@ impl Harness for Service {
         Err(Status::unimplemented("the bot never asks for it"))
     }
 
+    async fn upload(
+        &self,
+        _: Request<tonic::Streaming<wire::UploadRequest>>,
+    ) -> Answer<wire::UploadResponse> {
+        Err(Status::unimplemented("the double has no sandbox"))
+    }
+
     async fn resume(&self, _: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
         Err(Status::unimplemented("the double has no commands"))
     }

@@ -59,6 +59,7 @@ impl Caller {
                 "Reset",
                 "Fork",
                 "Resume",
+                "Upload",
             ],
             Caller::Operator => &["Status", "Usage", "Conversations", "Approvals"],
             Caller::Terminal => &[

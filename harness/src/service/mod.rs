@@ -9,6 +9,7 @@ mod resume;
 mod state;
 mod talk;
 mod threads;
+mod upload;
 mod watch;
 mod work;
 
@@ -28,7 +29,7 @@ use mooring_wire::{
 };
 use tokio::sync::{Mutex, watch as signal};
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status, transport::server::UdsConnectInfo};
+use tonic::{Request, Response, Status, Streaming, transport::server::UdsConnectInfo};
 
 use crate::{
     books::Books,
@@ -356,6 +357,13 @@ impl wire::harness_server::Harness for Service {
 
     async fn outbox(&self, _request: Request<wire::OutboxRequest>) -> Answer<Self::OutboxStream> {
         Ok(Response::new(self.outbox()))
+    }
+
+    async fn upload(
+        &self,
+        request: Request<Streaming<wire::UploadRequest>>,
+    ) -> Answer<wire::UploadResponse> {
+        self.upload(request).await.map(Response::new)
     }
 
     async fn resume(&self, request: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
