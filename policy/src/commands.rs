@@ -90,7 +90,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A script in a word, which certainly runs: `bash -c '…'`, `trap '…' EXIT`.
+    /// A script in a word, which this shell certainly runs: `trap '…' EXIT`.
     /// It is read as the whole is; its doubts are doubts about the word.
     fn inner(&mut self, word: &Word) {
         let folders = Folders::again(&self.folders, &word.text);
@@ -345,13 +345,6 @@ impl Reader<'_> {
         match interpreters::code(program, words)? {
             Code::Nothing | Code::Module => None,
             Code::File(at) => Some(words[at].text.clone()),
-            Code::Inline {
-                shell: true,
-                text: Some(at),
-            } if interpreters::reads_plainly(program, words, at) => {
-                self.inner(&words[at]);
-                None
-            }
             Code::Inline { shell, text } => {
                 self.unresolved(&words[0], format!("{program} runs code that is not read"));
                 match text.and_then(|at| words.get(at)) {

@@ -131,8 +131,7 @@ fn what_is_too_wide_is_refused_with_the_reason() {
     for (text, why) in [
         ("ls", "allows it already"),
         ("rm -rf x", "denies"),
-        ("bash -c ls", "any code"),
-        ("bash -c \"ls $x\"", "certain"),
+        ("bash -c ls", "certain"),
         ("bash x.sh", "any code"),
         ("python3 a.py", "any code"),
         ("sudo make", "any command"),

@@ -119,48 +119,6 @@ pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
     })
 }
 
-/// Whether a shell runs the text at `text` of its words as bash would, and
-/// nothing else: no start-up files, no other dialect, no text that is not known.
-pub(crate) fn reads_plainly(program: &str, words: &[Word], text: usize) -> bool {
-    let Some(script) = words.get(text) else {
-        return false;
-    };
-    if words.iter().any(|word| !word.is_static()) || script.home {
-        return false;
-    }
-    let mut named = false; // `-o`, whose value follows
-    for word in &words[1..text] {
-        let plain = match word.text.strip_prefix('-') {
-            _ if std::mem::take(&mut named) => {
-                matches!(word.text.as_str(), "pipefail" | "errexit" | "nounset")
-            }
-            Some(letters) => {
-                named = letters.ends_with('o');
-                !letters.is_empty() && letters.bytes().all(|letter| b"ceuxo".contains(&letter))
-            }
-            None => false,
-        };
-        if !plain {
-            return false;
-        }
-    }
-    match program {
-        "bash" => true,
-        // Other shells quote and expand otherwise; what is only words and
-        // operators they read alike.
-        "sh" | "dash" => {
-            let text = script.text.as_str();
-            !text.contains("&>")
-                && !text.contains("|&")
-                && !text.contains(">&|")
-                && text.bytes().all(|byte| {
-                    byte.is_ascii_alphanumeric() || b" \n\"'_-./,:=@%+*?|;&>".contains(&byte)
-                })
-        }
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
