@@ -235,23 +235,51 @@ impl BuiltIn {
     }
 }
 
+/// Whether a conversation with these settings is offered a tool.
+fn offered(name: &str, settings: &Value) -> bool {
+    let listed = settings.get("tools").and_then(Value::as_array);
+    let apart = match name {
+        // A subagent does its work itself; and in Discord nobody would see what it asks.
+        "subagent" => settings.get("subagent").is_some() || settings.get("thread").is_some(),
+        // Questions are not shown in Discord.
+        "ask_user" => settings.get("thread").is_some(),
+        _ => false,
+    };
+    !apart && listed.is_none_or(|listed| listed.iter().any(|it| it == name))
+}
+
 impl Toolbox for BuiltIn {
     fn tools(&self, _conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
         let workspace = self.source.current();
-        let listed = settings.get("tools").and_then(Value::as_array);
-        // A subagent does its work itself.
-        let nested = settings.get("subagent").is_some();
-        let offered = |name: &str| {
-            listed.is_none_or(|listed| listed.iter().any(|it| it == name))
-                && !(nested && name == "subagent")
-        };
         self.tools
             .iter()
             .filter(|tool| {
                 let name = tool.declaration().schema.name;
-                workspace.rules.tool_visible(&name) && offered(&name)
+                workspace.rules.tool_visible(&name) && offered(&name, settings)
             })
             .cloned()
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_is_offered_what_it_can_use() {
+        for (name, settings, wanted) in [
+            ("bash", json!({}), true),
+            ("ask_user", json!({}), true),
+            ("subagent", json!({}), true),
+            ("bash", json!({"thread": "7"}), true),
+            ("ask_user", json!({"thread": "7"}), false),
+            ("subagent", json!({"thread": "7"}), false),
+            ("subagent", json!({"subagent": true}), false),
+            ("read", json!({"subagent": true, "tools": ["read"]}), true),
+            ("bash", json!({"subagent": true, "tools": ["read"]}), false),
+        ] {
+            assert_eq!(offered(name, &settings), wanted, "{name} {settings}");
+        }
     }
 }

@@ -154,6 +154,10 @@ fn harness_pod(input: &Input<'_>) -> Value {
                 {"name": "MOORING_SANDBOX", "value": sandbox},
                 {"name": "MOORING_LISTEN", "value": format!("0.0.0.0:{GRPC_PORT}")},
                 {"name": "MOORING_HTTP", "value": format!("0.0.0.0:{HTTP_PORT}")},
+                // Else the C library keeps what a few long inputs took, for good.
+                {"name": "MALLOC_MMAP_THRESHOLD_", "value": "131072"},
+                {"name": "MALLOC_TRIM_THRESHOLD_", "value": "131072"},
+                {"name": "MALLOC_ARENA_MAX", "value": "2"},
             ],
             "ports": [
                 {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
