@@ -72,6 +72,9 @@ fn cluster(error: impl std::fmt::Display) -> BotError {
 /// The API server or the certificate cannot be used, the lease was lost, and what
 /// ends the bot itself.
 pub async fn run(front: Front, settings: Settings) -> Result<(), BotError> {
+    // First of all: the first process of a container has no default for a signal, so
+    // one that came before this would be lost and the pod would take its whole grace.
+    let mut terminate = signal(SignalKind::terminate()).map_err(cluster)?;
     let tls = settings.tls.as_deref().ok_or_else(|| {
         cluster(
             "MOORING_TLS names no folder with the bot's certificate; \
@@ -109,7 +112,6 @@ pub async fn run(front: Front, settings: Settings) -> Result<(), BotError> {
         }
     };
     let election = LeaderElection::new(client, &settings.namespace, LEASE, &settings.pod);
-    let mut terminate = signal(SignalKind::terminate()).map_err(cluster)?;
     tokio::select! {
         ended = election.with_lease(work) => ended.unwrap_or(Err(BotError::LeaseLost(LEASE))),
         _ = terminate.recv() => {

@@ -77,6 +77,7 @@ async fn main() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(settings.http)
         .await
         .with_context(|| format!("listening on {}", settings.http))?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let health = tokio::spawn(axum::serve(listener, metrics.routes()).into_future());
     let client = kube::Client::try_default()
         .await
@@ -85,7 +86,6 @@ async fn main() -> anyhow::Result<()> {
         .or_else(|_| std::env::var("HOSTNAME"))
         .unwrap_or_else(|_| format!("mooring-operator-{}", std::process::id()));
 
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         ended = run::run(client, settings, metrics, &identity) => ended?,
         served = health => served??,

@@ -71,7 +71,7 @@ pub async fn reset(
     connection: &Connection,
     conversation: i64,
     brief: String,
-) -> Result<&'static str, Error> {
+) -> Result<String, Error> {
     let request = ResetRequest {
         conversation,
         request_id: new_request_id(),
@@ -85,8 +85,8 @@ pub async fn reset(
         })
         .await?;
     Ok(match response.state.as_str() {
-        "done" => "the context begins anew here",
-        _ => "the run ends; then the context begins anew",
+        "done" => format!("conversation {conversation} begins anew here"),
+        _ => format!("the run of conversation {conversation} ends; then it begins anew"),
     })
 }
 
