@@ -116,7 +116,7 @@ pub struct StartArgs {
 /// `mooring dev`.
 #[derive(Clone, Debug, Args)]
 pub struct DevArgs {
-    /// A Workspace file; without one the running harness's, else the default.
+    /// A Workspace file; without one that in use until `mooring stop`, else the default.
     #[arg(value_name = "WORKSPACE.yaml")]
     pub workspace: Option<PathBuf>,
     /// Go on with this conversation, or with the last one.
@@ -218,7 +218,7 @@ pub struct SendArgs {
     /// Print the answer alone, without run card and tools.
     #[arg(long, short)]
     pub quiet: bool,
-    /// A Workspace file; without one the running harness's, else the default.
+    /// A Workspace file; without one that in use until `mooring stop`, else the default.
     #[arg(long, value_name = "WORKSPACE.yaml")]
     pub workspace: Option<PathBuf>,
     /// How the harness is started.

@@ -70,6 +70,19 @@ impl Started {
 pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
     let log = plan.state.log();
     let _ = fs::remove_file(plan.state.stopped());
+    let workspace = match &plan.workspace {
+        Some(file) => Some(file.clone()),
+        None => plan.state.workspace_in_use(),
+    };
+    if let Some(file) = workspace.as_ref().filter(|file| !file.exists()) {
+        return Err(Error::Path {
+            path: file.clone(),
+            why: "the Workspace file in use is not there any more; give another one to \
+                  `mooring dev`, or go back to the default with `mooring stop`"
+                .into(),
+        });
+    }
+    plan.state.use_workspace(workspace.as_deref())?;
     let path_error = |path: &Path, error: std::io::Error| Error::Path {
         path: path.to_owned(),
         why: error.to_string(),
@@ -96,7 +109,7 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
         .arg(&plan.state.socket)
         .arg("--sandbox-socket")
         .arg(&plan.state.sandbox_socket);
-    match &plan.workspace {
+    match &workspace {
         Some(file) => command.arg("--workspace").arg(file),
         None => command.arg("--default-workspace"),
     };

@@ -164,6 +164,36 @@ impl State {
         self.folder.join("stopped")
     }
 
+    /// The Workspace file of the harness that ran last; none: the default, or a person
+    /// has ended it. So a harness that was killed comes back with its own policy,
+    /// whoever starts it again.
+    pub fn workspace_in_use(&self) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        let path = fs::read(self.workspace_mark()).ok()?;
+        Some(PathBuf::from(std::ffi::OsString::from_vec(path)))
+    }
+
+    /// Keeps the Workspace file that a harness is started with.
+    pub fn use_workspace(&self, file: Option<&Path>) -> Result<(), Error> {
+        use std::os::unix::ffi::OsStrExt;
+        let mark = self.workspace_mark();
+        let kept = match file {
+            Some(file) => fs::write(&mark, file.as_os_str().as_bytes()),
+            None => match fs::remove_file(&mark) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
+        };
+        kept.map_err(|error| Error::Path {
+            path: mark,
+            why: error.to_string(),
+        })
+    }
+
+    fn workspace_mark(&self) -> PathBuf {
+        self.folder.join("workspace-in-use")
+    }
+
     /// Locked while a client starts the harness, so that two clients start one.
     pub fn start_lock(&self) -> PathBuf {
         self.folder.join("start.lock")

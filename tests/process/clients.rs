@@ -222,3 +222,31 @@ async fn what_went_wrong_is_told_in_the_providers_words_and_beside_the_call() {
     assert!(text.contains("so it is"), "{text}");
     met(|| server.requests().len() == 3).await;
 }
+
+#[tokio::test]
+async fn a_killed_harness_comes_back_with_its_workspace_until_it_is_stopped() {
+    let project = Project::with_workspace(ASK);
+    let asks = ["send", "--new", "run rm -f a.txt"];
+    project.start().await;
+    project.kill_harness().await;
+    let asked = project.mooring(&asks);
+    assert_eq!(asked.status.code(), Some(3), "{}", told(&asked));
+    project.kill_harness().await;
+    let file = project.path("workspace.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let missing = project.mooring(&asks);
+    assert!(
+        !missing.status.success() && told(&missing).contains("`mooring stop`"),
+        "{}",
+        told(&missing)
+    );
+    std::fs::write(&file, text).unwrap();
+    let asked = project.mooring(&asks);
+    assert_eq!(asked.status.code(), Some(3), "{}", told(&asked));
+    project.mooring(&["stop"]);
+    let by_default = project.mooring(&["send", "--new", "run echo hi"]);
+    assert!(by_default.status.success(), "{}", told(&by_default));
+    let status = project.mooring(&["status"]);
+    assert!(told(&status).contains("the default"), "{}", told(&status));
+}

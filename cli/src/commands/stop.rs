@@ -13,6 +13,7 @@ pub async fn run(project: Option<&Path>) -> Result<Exit, Error> {
     let plan = setup::running_plan(project).await?;
     connection::note_stop(&plan).await?;
     let was_running = connection::stop(&plan).await?;
+    plan.state.use_workspace(None)?;
     say(if was_running {
         "stopped; the next `mooring dev` carries on where it was"
     } else {
