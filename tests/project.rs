@@ -159,13 +159,21 @@ impl Project {
         if self.folder.join("workspace.yaml").exists() {
             arguments.push("workspace.yaml");
         }
-        let mut terminal = self
-            .command(&arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        // Only the first harness of a project is made to crash.
+        let first = find(&self.home.join("state"), "mooring.db").is_none();
+        let open = |again: bool| {
+            let mut command = self.command(&arguments);
+            if again || !first {
+                command.env_remove("MOORING_CRASH_AT");
+            }
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let mut terminal = open(false);
         let begun = std::time::Instant::now();
         loop {
             if let Some(client) = self.try_client().await {
@@ -173,7 +181,13 @@ impl Project {
                 terminal.wait().unwrap();
                 return client;
             }
-            if terminal.try_wait().unwrap().is_some() || begun.elapsed() > BOUND {
+            if terminal.try_wait().unwrap().is_some() {
+                let output = terminal.wait_with_output().unwrap();
+                // A harness that is just ending may have taken this client along.
+                let broke = told(&output).contains("connection to the harness broke");
+                assert!(broke && begun.elapsed() < BOUND, "{}", told(&output));
+                terminal = open(true);
+            } else if begun.elapsed() > BOUND {
                 let _ = terminal.kill();
                 panic!("{}", told(&terminal.wait_with_output().unwrap()));
             }

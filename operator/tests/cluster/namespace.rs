@@ -131,6 +131,18 @@ impl TestNamespace {
         .await
     }
 
+    /// Waits for a condition to be true.
+    pub async fn wait_for_true(&self, workspace: &str, type_: &str) -> Workspace {
+        let api = self.api::<Workspace>();
+        eventually(&format!("{workspace} {type_}"), || async {
+            let found = api.get_opt(workspace).await.unwrap()?;
+            let conditions = &found.status.as_ref()?.conditions;
+            let condition = conditions.iter().find(|c| c.type_ == type_)?;
+            (condition.status == "True").then_some(found)
+        })
+        .await
+    }
+
     pub async fn delete(&self) {
         let api: Api<Namespace> = Api::all(self.client.clone());
         api.delete(&self.name, &DeleteParams::background())

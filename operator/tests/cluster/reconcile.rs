@@ -36,7 +36,9 @@ async fn bring_up(namespace: &TestNamespace, name: &str) -> Workspace {
     namespace.make_workspace(name, spec()).await;
     namespace.wait_for_reason(name, "PodNotReady").await;
     namespace.make_pods_ready(name).await;
-    namespace.wait_for_reason(name, UP).await
+    namespace.wait_for_reason(name, UP).await;
+    // Of the two pods either may be seen ready first.
+    namespace.wait_for_true(name, "SandboxReady").await
 }
 
 #[tokio::test]
