@@ -130,6 +130,20 @@ pub enum AttemptEnd {
     Aborted,
 }
 
+impl AttemptEnd {
+    /// Its word in the file and in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            AttemptEnd::Answer => "answer",
+            AttemptEnd::Tools => "tools",
+            AttemptEnd::Retry => "retry",
+            AttemptEnd::Overflow => "overflow",
+            AttemptEnd::Failed => "failed",
+            AttemptEnd::Aborted => "aborted",
+        }
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -139,6 +153,19 @@ pub enum CallOutcome {
     Denied,
     Interrupted,
     Aborted,
+}
+
+impl CallOutcome {
+    /// Its word in the audit and in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            CallOutcome::Done => "done",
+            CallOutcome::Error => "error",
+            CallOutcome::Denied => "denied",
+            CallOutcome::Interrupted => "interrupted",
+            CallOutcome::Aborted => "aborted",
+        }
+    }
 }
 
 /// How a run ended.

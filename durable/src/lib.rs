@@ -24,6 +24,7 @@ pub mod model;
 mod ownership;
 pub mod prompt;
 mod read;
+mod reading;
 mod recovery;
 mod registry;
 pub mod retry;
@@ -41,7 +42,8 @@ pub mod wait;
 pub mod window;
 pub mod write;
 
-pub use engine::{Approvals, Component, Durability, Engine, Options, Ports, Rebuilt};
+pub use engine::{Approvals, Component, Durability, Engine, Options, Ports};
+pub use reading::Rebuilt;
 pub use sql::{
     attempt::Attempt,
     conversation::{Origin, Owner},

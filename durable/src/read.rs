@@ -16,12 +16,12 @@ use crate::{
     context::{Context, Item},
     conversation::state::{CallOrigin, Slot, State},
     document::Scope,
-    engine::Rebuilt,
     error::SessionError,
     gate::{Approval, ApprovalState},
     id::{CommitNo, ConversationId, EntryId, Hash, RequestId, SubmissionId, TaskId},
     ledger::RunState,
     message::ToolSchema,
+    reading::Rebuilt,
     sql::{
         attempt::{self, Attempt, part_of},
         call::CallRow,
@@ -199,18 +199,19 @@ impl Reader {
     }
 
     pub async fn approval(&self, id: TaskId) -> Read<Option<Approval>> {
+        let row = self.task(id, task::kind::APPROVAL).await?;
+        row.as_ref().map(approval_of).transpose().map_err(of_read)
+    }
+
+    /// A task by its id; `None` where there is none of this kind.
+    async fn task(&self, id: TaskId, kind: &str) -> Read<Option<TaskRow>> {
         let row = sqlx::query(task::BY_ID)
             .bind(id.0)
             .fetch_optional(&self.pool)
             .await
             .map_err(of_read)?;
-        let Some(row) = row else { return Ok(None) };
-        let row = TaskRow::read(&row).map_err(of_read)?;
-        if row.kind_is_approval() {
-            approval_of(&row).map(Some).map_err(of_read)
-        } else {
-            Ok(None)
-        }
+        let row = row.as_ref().map(TaskRow::read).transpose();
+        Ok(row.map_err(of_read)?.filter(|row| row.kind == kind))
     }
 
     pub async fn approvals(
@@ -321,17 +322,10 @@ impl Reader {
 
     /// The input of a compaction's task; `None` of any other.
     async fn compaction(&self, task: TaskId) -> Read<Option<compaction::Input>> {
-        let row = sqlx::query(task::BY_ID)
-            .bind(task.0)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(of_read)?;
-        let Some(row) = row else { return Ok(None) };
-        let row = TaskRow::read(&row).map_err(of_read)?;
-        if row.kind != task::kind::COMPACTION {
-            return Ok(None);
+        match self.task(task, task::kind::COMPACTION).await? {
+            Some(row) => parse_opt(row.input.as_deref()).map_err(of_read),
+            None => Ok(None),
         }
-        parse_opt(row.input.as_deref()).map_err(of_read)
     }
 
     /// A snapshot of one conversation.

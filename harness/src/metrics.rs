@@ -9,7 +9,7 @@ use mooring_durable::{
     clock::{Clock, SystemClock},
     gate::ApprovalState,
     id::{Millis, TaskId},
-    ledger::{AttemptEnd, CallOutcome, Change, RunOutcome},
+    ledger::{Change, RunOutcome},
     model::Usage,
 };
 use prometheus::{
@@ -199,7 +199,7 @@ impl Metrics {
                             .observe(seconds(started, now));
                     }
                     self.requests
-                        .with_label_values(&[model.as_str(), attempt_word(*ended)])
+                        .with_label_values(&[model.as_str(), ended.word()])
                         .inc();
                     if let Some(usage) = usage {
                         for (kind, tokens) in [
@@ -223,9 +223,7 @@ impl Metrics {
                         .into_iter()
                         .find(|tool| *tool == call.tool)
                         .unwrap_or("other");
-                    self.calls
-                        .with_label_values(&[tool, call_word(*outcome)])
-                        .inc();
+                    self.calls.with_label_values(&[tool, outcome.word()]).inc();
                 }
                 Change::ApprovalSettled { approval } => {
                     self.approvals
@@ -300,27 +298,6 @@ fn registered<C: Collector + Clone + 'static>(
 
 fn seconds(from: Millis, to: Millis) -> f64 {
     (to.0 - from.0).max(0) as f64 / 1e3
-}
-
-fn attempt_word(ended: AttemptEnd) -> &'static str {
-    match ended {
-        AttemptEnd::Answer => "answer",
-        AttemptEnd::Tools => "tools",
-        AttemptEnd::Retry => "retry",
-        AttemptEnd::Overflow => "overflow",
-        AttemptEnd::Failed => "failed",
-        AttemptEnd::Aborted => "aborted",
-    }
-}
-
-fn call_word(outcome: CallOutcome) -> &'static str {
-    match outcome {
-        CallOutcome::Done => "done",
-        CallOutcome::Error => "error",
-        CallOutcome::Denied => "denied",
-        CallOutcome::Interrupted => "interrupted",
-        CallOutcome::Aborted => "aborted",
-    }
 }
 
 #[cfg(test)]

@@ -118,13 +118,10 @@ impl Bot {
         }
     }
 
-    /// The harness has ended; the next one is not told to.
+    /// The harness has ended; [`Project::start`] tells the next one not to.
     async fn again(&mut self) {
         self.lost += 1;
         assert!(self.lost < 50, "it is lost again and again");
-        self.project
-            .variables
-            .retain(|(name, _)| name != "MOORING_CRASH_AT");
         let begun = Instant::now();
         while !self.project.harnesses().is_empty() && self.project.running().await.is_none() {
             assert!(begun.elapsed() < BOUND);

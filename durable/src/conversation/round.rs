@@ -194,18 +194,30 @@ impl Actor {
             (None, Some(sink)) => sink,
             (stored, _) => streams.open(self.id, call.task, tool.retain(), stored),
         };
+        self.set_going(ordinal, call.clone(), |cancel| async move {
+            tool.execute(&call, start, &sink, cancel).await
+        });
+    }
+
+    /// Sets a call's code going; its end comes back as an effect, also that of a panic.
+    pub(super) fn set_going<F>(
+        &mut self,
+        ordinal: usize,
+        call: Arc<Call>,
+        code: impl FnOnce(CancellationToken) -> F,
+    ) where
+        F: Future<Output = Result<ToolEnd, ToolFailure>> + Send + 'static,
+    {
         let cancel = CancellationToken::new();
         let ticket = self.ticket();
-        let running = Running {
-            call: call.clone(),
-            cancel: cancel.clone(),
-        };
+        let code = code(cancel.clone());
+        let running = Running { call, cancel };
         self.work
             .insert(ordinal, Work::Executing { ticket, running });
         self.executing_since.get_or_insert(self.session.now());
         self.effect(
             async move {
-                let end = tool.execute(&call, start, &sink, cancel).await;
+                let end = code.await;
                 Effect::Ended {
                     ticket,
                     ordinal,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     actor::{Actor, Effect, Over, Work as Going},
@@ -26,7 +25,6 @@ use crate::{
         task::{self, TaskStep},
     },
     submission::{AbortScope, Input, Requester, WhenBusy},
-    tool::ToolFailure,
     view::Shows,
     wait::{Awaited, Question, Waits, Work, WorkEnd, is_cycle},
 };
@@ -73,30 +71,9 @@ impl Actor {
             return Ok(());
         };
         let settled = waiting.settled();
-        let cancel = CancellationToken::new();
-        let ticket = self.ticket();
-        let running = Running {
-            call: call.clone(),
-            cancel: cancel.clone(),
-        };
-        self.work
-            .insert(ordinal, Going::Executing { ticket, running });
-        self.executing_since.get_or_insert(self.session.now());
-        self.effect(
-            async move {
-                let end = tool.resume(&call, &settled, cancel).await;
-                Effect::Ended {
-                    ticket,
-                    ordinal,
-                    end,
-                }
-            },
-            move || Effect::Ended {
-                ticket,
-                ordinal,
-                end: Err(ToolFailure::Failed("it panicked".into())),
-            },
-        );
+        self.set_going(ordinal, call.clone(), |cancel| async move {
+            tool.resume(&call, &settled, cancel).await
+        });
         Ok(())
     }
 

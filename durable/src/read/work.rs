@@ -80,16 +80,9 @@ impl Reader {
 
     /// A question by its task; `None` where that is none.
     pub async fn question(&self, task: TaskId) -> Read<Option<Question>> {
-        let row = sqlx::query(task::BY_ID)
-            .bind(task.0)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(of_read)?;
-        let Some(row) = row else { return Ok(None) };
-        let row = TaskRow::read(&row).map_err(of_read)?;
-        if row.kind != kind::QUESTION {
+        let Some(row) = self.task(task, kind::QUESTION).await? else {
             return Ok(None);
-        }
+        };
         let owner = row.owner.unwrap_or(TaskId(0));
         Ok(child(&row)
             .map_err(of_read)?

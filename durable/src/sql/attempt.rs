@@ -98,17 +98,6 @@ pub(crate) fn part_of(row: &SqliteRow) -> Result<serde_json::Value, sqlx::Error>
     parse(row.try_get::<&str, _>(0)?)
 }
 
-fn word(end: AttemptEnd) -> &'static str {
-    match end {
-        AttemptEnd::Answer => "answer",
-        AttemptEnd::Tools => "tools",
-        AttemptEnd::Retry => "retry",
-        AttemptEnd::Overflow => "overflow",
-        AttemptEnd::Failed => "failed",
-        AttemptEnd::Aborted => "aborted",
-    }
-}
-
 impl Batch {
     pub fn put_part(&mut self, hash: &Hash, body: &str) {
         self.parts.row().text(&hash.0).text(body);
@@ -143,7 +132,7 @@ impl Batch {
             .int(task.0)
             .int(i64::from(attempt))
             .int(at.0)
-            .text(word(end))
+            .text(end.word())
             .opt_json(usage);
     }
 }

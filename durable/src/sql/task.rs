@@ -95,10 +95,6 @@ pub(crate) struct TaskRow {
 }
 
 impl TaskRow {
-    pub fn kind_is_approval(&self) -> bool {
-        self.kind == kind::APPROVAL
-    }
-
     pub fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(TaskRow {
             id: TaskId(row.try_get(0)?),

@@ -56,8 +56,6 @@ impl Caller {
                 "Advance",
                 "Outbox",
                 "Ack",
-                "Reset",
-                "Fork",
                 "Resume",
                 "Upload",
             ],

@@ -80,17 +80,14 @@ pub fn settled(approval: &Approval) -> Statement {
 
 /// The call ended.
 pub fn ended(at: Millis, call: &Call, outcome: CallOutcome) -> Statement {
-    let word = match outcome {
-        CallOutcome::Done => "done",
-        CallOutcome::Error => "error",
-        CallOutcome::Denied => "denied",
-        CallOutcome::Interrupted => "interrupted",
-        CallOutcome::Aborted => "aborted",
-    };
     Statement {
         sql: "UPDATE mooring_audit SET outcome = ?2, ended_at = ?3
               WHERE call = ?1 AND outcome IS NULL",
-        binds: vec![Bind::Int(call.task.0), text(word), Bind::Int(at.0)],
+        binds: vec![
+            Bind::Int(call.task.0),
+            text(outcome.word()),
+            Bind::Int(at.0),
+        ],
     }
 }
 
