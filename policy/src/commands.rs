@@ -1,14 +1,13 @@
 //! From a script to facts: wrappers peeled, options and operands understood.
 
 use crate::bash::{self, Command, Redirect, Word};
-use crate::facts::{
-    AssignmentFact, CommandFact, Direction, Facts, PathFact, Role, Source, Unresolved,
-};
+use crate::command_fact::{fact, runs_file};
+use crate::facts::{AssignmentFact, Direction, Facts, PathFact, Role, Source, Unresolved};
 use crate::folders::Folders;
 use crate::programs::interpreters::{self, Code};
 use crate::programs::operands::{self, Kind};
 use crate::programs::options::{self, Effect, Uses};
-use crate::programs::{bare_name, base_name, builtins, git, little_languages, variables, wrappers};
+use crate::programs::{base_name, builtins, git, little_languages, variables, wrappers};
 
 /// Commands wrap each other at most this deeply.
 const MAX_WRAPPED: usize = 12;
@@ -628,76 +627,5 @@ fn named(used: &options::Use, words: &[Word]) -> String {
             Some((_, name)) => name.to_owned(),
             None => words[used.at].text.clone(),
         },
-    }
-}
-
-/// The file whose content says what `make x`, `npm run x` and `./script` do.
-fn runs_file(text: &str, program: &str, words: &[Word]) -> Option<String> {
-    if text.contains('/') && bare_name(text).is_none() {
-        return Some(text.to_owned());
-    }
-    let second = words.get(1).map(|word| word.text.as_str());
-    match (program, second) {
-        ("make" | "gmake", _) => Some("Makefile".to_owned()),
-        ("npm" | "pnpm" | "yarn" | "bun", Some("run" | "test" | "start" | "run-script" | "t")) => {
-            Some("package.json".to_owned())
-        }
-        ("just", _) => Some("justfile".to_owned()),
-        _ => None,
-    }
-}
-
-fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let mut text = String::new();
-    for (index, word) in words.enumerate() {
-        if index > 0 {
-            text.push(' ');
-        }
-        text.push_str(word);
-    }
-    text
-}
-
-fn fact(
-    words: &[Word],
-    role: Role,
-    needs: Vec<(String, String)>,
-    runs: Option<String>,
-) -> CommandFact {
-    let text = join(words.iter().map(|word| word.text.as_str()));
-    let program = words[0].text.as_str();
-    let base = base_name(program);
-    let rest = &text[program.len()..];
-    let (mut allow, mut strict) = (Vec::new(), Vec::new());
-    if program.contains('/') {
-        let bare = format!("{base}{rest}");
-        if bare_name(program).is_some() {
-            allow.push(bare.clone());
-        }
-        strict.push(bare);
-    }
-    let mut argv: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
-    argv[0] = base.to_owned();
-    if base == "git" {
-        let globals = git::globals(words);
-        if let Some(sub) = globals.sub.filter(|sub| *sub > 1) {
-            let plain = join(
-                std::iter::once("git").chain(words[sub..].iter().map(|word| word.text.as_str())),
-            );
-            if globals.changing.is_empty() && bare_name(program).is_some() {
-                allow.push(plain.clone());
-            }
-            strict.push(plain);
-            argv.drain(1..sub);
-        }
-    }
-    CommandFact {
-        text,
-        allow,
-        strict,
-        words: argv,
-        role,
-        needs,
-        runs,
     }
 }

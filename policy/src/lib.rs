@@ -21,6 +21,7 @@
 
 pub mod bash;
 mod call;
+mod command_fact;
 mod commands;
 mod decide;
 mod display;
