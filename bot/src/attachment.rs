@@ -45,19 +45,19 @@ pub async fn fetch(
     for (n, file) in files.iter().enumerate() {
         let name = one_line(&file.filename, 80).replace('`', "'");
         let mut left_out = |why: String| fetched.left_out.push(format!("`{name}`: {why}"));
-        if n >= place.attachment_count {
-            let count = place.attachment_count;
+        if n >= place.wanted.attachment_count {
+            let count = place.wanted.attachment_count;
             left_out(format!("at most {count} files of one message are taken"));
             continue;
         }
-        if file.size > place.attachment_bytes {
+        if file.size > place.wanted.attachment_bytes {
             left_out(format!(
                 "it is larger than {} bytes",
-                place.attachment_bytes
+                place.wanted.attachment_bytes
             ));
             continue;
         }
-        let data = match api.download(&file.url, place.attachment_bytes).await {
+        let data = match api.download(&file.url, place.wanted.attachment_bytes).await {
             Ok(data) => data,
             Err(why) => {
                 left_out(format!("could not be fetched: {why}"));

@@ -287,7 +287,7 @@ impl Bot {
             self.health.condition(&one.name, condition);
         }
         for place in changed.begun {
-            tracing::info!(workspace = place.name, channel = %place.channel, "is served");
+            tracing::info!(workspace = place.wanted.name, channel = %place.wanted.channel, "is served");
             tokio::spawn(deliver::run(self.clone(), place.clone()));
             tokio::spawn(sweep(self.clone(), place, every));
         }
@@ -443,17 +443,17 @@ impl Bot {
 
     fn guild_left(&self, guild: Option<Id>) {
         let all = self.directory.all();
-        for place in all.iter().filter(|place| Some(place.guild) == guild) {
+        for place in all.iter().filter(|place| Some(place.wanted.guild) == guild) {
             let message = format!(
                 "the bot is not in guild {} any more: invite it again",
-                place.guild
+                place.wanted.guild
             );
             let condition = Condition {
                 ready: false,
                 reason: "GuildLeft".into(),
                 message,
             };
-            self.health.condition(&place.name, condition);
+            self.health.condition(&place.wanted.name, condition);
         }
     }
 
@@ -461,14 +461,14 @@ impl Bot {
         if let Some(place) = channel.and_then(|channel| self.directory.of_channel(channel)) {
             let message = format!(
                 "channel {} was deleted; change spec.discord.channelId",
-                place.channel
+                place.wanted.channel
             );
             let condition = Condition {
                 ready: false,
                 reason: "ChannelNotFound".into(),
                 message,
             };
-            self.health.condition(&place.name, condition);
+            self.health.condition(&place.wanted.name, condition);
         }
     }
 
@@ -487,7 +487,7 @@ impl Bot {
         tokio::spawn(async move {
             let request = wire::AdvanceRequest {
                 thread_id: thread.to_string(),
-                channel_id: place.channel.to_string(),
+                channel_id: place.wanted.channel.to_string(),
                 deleted: true,
                 ..wire::AdvanceRequest::default()
             };
@@ -534,7 +534,7 @@ impl Bot {
         self.attempts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(place.name.clone(), ready);
+            .insert(place.wanted.name.clone(), ready);
         self.look_whether_all_are_caught_up();
     }
 
@@ -543,7 +543,7 @@ impl Bot {
         let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.directory.all().iter().all(|place| {
             attempts
-                .get(&place.name)
+                .get(&place.wanted.name)
                 .is_some_and(|ready| *ready == newest)
         });
         if all && newest > 0 {

@@ -30,7 +30,7 @@ async fn open(
     }
     let by = author(interaction).display_name;
     let opening = crate::send::Outgoing {
-        channel: place.channel,
+        channel: place.wanted.channel,
         text: cut(
             &format!("**{}**: {text}", one_line(&by, 60)),
             crate::split::LIMIT,
@@ -49,7 +49,7 @@ async fn open(
     let name = Some(one_line(name, NAME)).filter(|name| !name.is_empty());
     let name = name.unwrap_or_else(|| "conversation".into());
     bot.api
-        .open_thread(place.channel, thread, &name)
+        .open_thread(place.wanted.channel, thread, &name)
         .await
         .map_err(|error| format!("The thread could not be opened: {error}"))?;
     Ok(in_thread(place, thread, name))
@@ -58,7 +58,7 @@ async fn open(
 fn in_thread(place: &Place, thread: Id, name: String) -> wire::Thread {
     wire::Thread {
         thread_id: thread.to_string(),
-        channel_id: place.channel.to_string(),
+        channel_id: place.wanted.channel.to_string(),
         message_id: thread.to_string(),
         previous_message_id: thread.before().to_string(),
         name,
@@ -87,7 +87,8 @@ async fn say(
     let since = tokio::time::Instant::now();
     let done = place.harness.submit(request).await?;
     if let Ok(thread) = thread.thread_id.parse() {
-        bot.threads.talks(thread, place.channel, done.conversation);
+        bot.threads
+            .talks(thread, place.wanted.channel, done.conversation);
         bot.typing.start_since(&bot.api, thread, since);
     }
     Ok(())
@@ -163,7 +164,8 @@ async fn branch(
     };
     let made = place.harness.fork(request).await?;
     if let Ok(id) = thread.thread_id.parse() {
-        bot.threads.talks(id, place.channel, made.conversation);
+        bot.threads
+            .talks(id, place.wanted.channel, made.conversation);
     }
     let id = thread.thread_id.clone();
     if side_chat {
@@ -184,7 +186,7 @@ pub async fn resume(
     };
     let here = interaction
         .channel_id
-        .filter(|channel| *channel != place.channel);
+        .filter(|channel| *channel != place.wanted.channel);
     if let Some(here) = here
         && let Some(taken) = conversation(bot, place, interaction).await?
     {
@@ -217,10 +219,10 @@ pub async fn resume(
     };
     let left = place.harness.resume(request).await?.left_thread_id;
     if let Ok(id) = id.parse() {
-        bot.threads.talks(id, place.channel, wanted);
+        bot.threads.talks(id, place.wanted.channel, wanted);
     }
     if let Ok(left) = left.parse() {
-        bot.threads.talks(left, place.channel, 0);
+        bot.threads.talks(left, place.wanted.channel, 0);
     }
     Ok(format!("Conversation {wanted} goes on in <#{id}>."))
 }

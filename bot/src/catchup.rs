@@ -61,11 +61,11 @@ pub async fn sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> bool {
         Ok(true) => true,
         Ok(false) => false,
         Err(Failed::Condition(condition)) => {
-            bot.health.condition(&place.name, condition);
+            bot.health.condition(&place.wanted.name, condition);
             true
         }
         Err(Failed::Later(why)) => {
-            tracing::warn!(workspace = place.name, why, "could not be swept yet");
+            tracing::warn!(workspace = place.wanted.name, why, "could not be swept yet");
             false
         }
     }
@@ -83,22 +83,22 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
     place.forum.store(forum, Ordering::Relaxed);
     let rows = place.harness.threads(wire::ThreadsRequest {}).await?.rows;
     bot.threads.learn_rows(&rows);
-    let own = place.channel.to_string();
+    let own = place.wanted.channel.to_string();
     let cursor = match rows.iter().find(|row| row.thread_id == own) {
         Some(row) => row.cursor.parse().unwrap_or_default(),
         None => {
             // A channel that is new starts at its present end.
             let end = channel
                 .last_message_id
-                .unwrap_or(place.channel)
-                .max(place.channel);
-            advance(place, place.channel, String::new(), end).await?;
+                .unwrap_or(place.wanted.channel)
+                .max(place.wanted.channel);
+            advance(place, place.wanted.channel, String::new(), end).await?;
             end
         }
     };
     let mut all = true;
     if !forum && channel.last_message_id.is_some_and(|last| last > cursor) {
-        all &= read(bot, place, place.channel, Some(cursor), cursor).await;
+        all &= read(bot, place, place.wanted.channel, Some(cursor), cursor).await;
     }
     let threads = threads_of(bot, place).await?;
     let newest = threads.iter().map(|thread| thread.id).max();
@@ -136,12 +136,17 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
         all &= read;
         done += 1;
         if done % PROGRESS == 0 || done == total {
-            tracing::info!(workspace = place.name, done, total, "threads caught up");
+            tracing::info!(
+                workspace = place.wanted.name,
+                done,
+                total,
+                "threads caught up"
+            );
         }
     }
     drop(reading);
     if forum && let Some(newest) = newest.filter(|newest| *newest > cursor) {
-        advance(place, place.channel, cursor.to_string(), newest).await?;
+        advance(place, place.wanted.channel, cursor.to_string(), newest).await?;
     }
     if all {
         place.swept_ms.store(began, Ordering::Relaxed);
@@ -152,14 +157,14 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
 /// The threads of the channel: the active ones, and those archived since the last
 /// sweep.
 async fn threads_of(bot: &Bot, place: &Place) -> Result<Vec<Channel>, RestError> {
-    let mut threads = bot.api.active_threads(place.guild).await?;
-    threads.retain(|thread| thread.parent_id == Some(place.channel));
+    let mut threads = bot.api.active_threads(place.wanted.guild).await?;
+    threads.retain(|thread| thread.parent_id == Some(place.wanted.channel));
     let since = place.swept_ms.load(Ordering::Relaxed) - SKEW_MS;
     let mut before: Option<String> = None;
     for _ in 0..ARCHIVED_PAGES {
         let (page, more) = bot
             .api
-            .archived_threads(place.channel, before.as_deref())
+            .archived_threads(place.wanted.channel, before.as_deref())
             .await?;
         let oldest = page
             .last()
@@ -187,7 +192,7 @@ async fn advance(
 ) -> Result<String, crate::harness::HarnessError> {
     let request = wire::AdvanceRequest {
         thread_id: thread.to_string(),
-        channel_id: place.channel.to_string(),
+        channel_id: place.wanted.channel.to_string(),
         from,
         to: to.to_string(),
         deleted: false,

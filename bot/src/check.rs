@@ -57,7 +57,7 @@ fn condition(reason: &str, message: String) -> Condition {
 
 /// Looks at a place, sets its condition, and gives its channel.
 pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
-    let channel = match bot.api.channel(place.channel).await {
+    let channel = match bot.api.channel(place.wanted.channel).await {
         Ok(channel) => channel,
         Err(error) => {
             return Err(match error.code() {
@@ -65,15 +65,15 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
                     "ChannelNotFound",
                     format!(
                         "there is no channel {}; was it deleted? Change spec.discord.channelId",
-                        place.channel
+                        place.wanted.channel
                     ),
                 )),
                 Some(code::NO_ACCESS | code::NO_PERMISSION) => Failed::Condition(condition(
                     "MissingPermission",
                     format!(
                         "the bot is not in guild {}, or lacks View Channels in channel {}: give it the permission, or invite it: {}",
-                        place.guild,
-                        place.channel,
+                        place.wanted.guild,
+                        place.wanted.channel,
                         invite_link(bot.application)
                     ),
                 )),
@@ -81,12 +81,15 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
             });
         }
     };
-    if channel.guild_id.is_some_and(|guild| guild != place.guild) {
+    if channel
+        .guild_id
+        .is_some_and(|guild| guild != place.wanted.guild)
+    {
         return Err(Failed::Condition(condition(
             "WrongGuild",
             format!(
                 "channel {} is not in guild {}; change spec.discord.guildId",
-                place.channel, place.guild
+                place.wanted.channel, place.wanted.guild
             ),
         )));
     }
@@ -95,22 +98,30 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
             "WrongChannelKind",
             format!(
                 "channel {} is neither a text channel nor a forum",
-                place.channel
+                place.wanted.channel
             ),
         )));
     }
-    let guild = bot.api.guild(place.guild).await.map_err(Failed::Rest)?;
-    let roles = bot.api.roles(place.guild).await.map_err(Failed::Rest)?;
+    let guild = bot
+        .api
+        .guild(place.wanted.guild)
+        .await
+        .map_err(Failed::Rest)?;
+    let roles = bot
+        .api
+        .roles(place.wanted.guild)
+        .await
+        .map_err(Failed::Rest)?;
     let member = bot
         .api
-        .member(place.guild, bot.me)
+        .member(place.wanted.guild, bot.me)
         .await
         .map_err(Failed::Rest)?;
     let owner = guild["owner_id"].as_str() == Some(&bot.me.to_string());
     let has = if owner {
         u64::MAX
     } else {
-        permissions(place.guild, bot.me, &member.roles, &roles, &channel)
+        permissions(place.wanted.guild, bot.me, &member.roles, &roles, &channel)
     };
     let missing: Vec<&str> = NEEDED
         .iter()
@@ -119,12 +130,12 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
         .collect();
     if !missing.is_empty() {
         bot.health.condition(
-            &place.name,
+            &place.wanted.name,
             condition(
                 "MissingPermission",
                 format!(
                     "in channel {} the bot lacks {}: give it to its role, or invite it anew: {}",
-                    place.channel,
+                    place.wanted.channel,
                     missing.join(", "),
                     invite_link(bot.application)
                 ),
@@ -134,7 +145,7 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
     }
     if !bot.has_message_content {
         bot.health.condition(
-            &place.name,
+            &place.wanted.name,
             condition(
                 "MissingIntent",
                 "switch on \"Message Content Intent\" on the application's Bot page".into(),
@@ -143,7 +154,7 @@ pub async fn place(bot: &Bot, place: &Place) -> Result<Channel, Failed> {
         return Ok(channel);
     }
     bot.health.condition(
-        &place.name,
+        &place.wanted.name,
         Condition {
             ready: true,
             reason: "Connected".into(),

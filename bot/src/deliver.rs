@@ -96,9 +96,9 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
     let mut pause = Duration::from_millis(100);
     while !place.is_gone() {
         match place.harness.outbox().await {
-            Err(error) => tracing::warn!(workspace = place.name, %error, "the outbox waits"),
+            Err(error) => tracing::warn!(workspace = place.wanted.name, %error, "the outbox waits"),
             Ok(mut rows) => {
-                tracing::info!(workspace = place.name, "reading the outbox");
+                tracing::info!(workspace = place.wanted.name, "reading the outbox");
                 while let Some(row) = tokio::select! {
                     row = rows.next() => row,
                     () = place.gone() => return,
@@ -106,7 +106,7 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
                     let row = match row {
                         Ok(row) => row,
                         Err(error) => {
-                            tracing::warn!(workspace = place.name, %error, "the outbox ended");
+                            tracing::warn!(workspace = place.wanted.name, %error, "the outbox ended");
                             break;
                         }
                     };
@@ -158,7 +158,7 @@ async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, U
         Ok(message) => ack.message_id = message.to_string(),
         Err(Unshown::Never(why)) => {
             tracing::warn!(
-                workspace = place.name,
+                workspace = place.wanted.name,
                 key = row.key,
                 why,
                 "cannot be shown"
@@ -166,7 +166,12 @@ async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, U
             ack.undeliverable = why;
         }
         Err(Unshown::Later(why)) => {
-            tracing::warn!(workspace = place.name, key = row.key, why, "not shown yet");
+            tracing::warn!(
+                workspace = place.wanted.name,
+                key = row.key,
+                why,
+                "not shown yet"
+            );
             ack.retry = why;
         }
     }
@@ -177,12 +182,12 @@ async fn acknowledge(place: &Place, row: &wire::OutboxRow, outcome: Result<Id, U
         match place.harness.ack(ack.clone()).await {
             Ok(_) => return,
             Err(error @ HarnessError::Away(_)) if !place.is_gone() => {
-                tracing::warn!(workspace = place.name, key = row.key, %error, "not acked yet");
+                tracing::warn!(workspace = place.wanted.name, key = row.key, %error, "not acked yet");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             Err(error) => {
-                tracing::error!(workspace = place.name, key = row.key, %error, "the ack was refused");
+                tracing::error!(workspace = place.wanted.name, key = row.key, %error, "the ack was refused");
                 return;
             }
         }
@@ -359,7 +364,7 @@ impl Item<'_> {
             _ => render::unanswered(anchor),
         };
         let long = anchor.ended_ms - anchor.started_ms > LONG_MS;
-        let own_message = self.place.answer == Answer::Post && anchor.state == "answered";
+        let own_message = self.place.wanted.answer == Answer::Post && anchor.state == "answered";
         // The first part has room for the state line, or for a mention.
         let reserved = (footer.chars().count() + 1).max(MENTION);
         let split = split(&text, reserved);
@@ -470,7 +475,7 @@ impl Item<'_> {
                 let first = self
                     .bot
                     .api
-                    .message(self.place.channel, self.thread)
+                    .message(self.place.wanted.channel, self.thread)
                     .await
                     .ok();
                 let author = first

@@ -132,9 +132,9 @@ pub async fn read_again(bot: &Bot, channel: Id, message: Id) -> Option<Message> 
 /// queue.
 pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Message>) {
     let Some(first) = group.first() else { return };
-    let in_thread = channel != place.channel;
+    let in_thread = channel != place.wanted.channel;
     let talks = bot.threads.conversation(channel).is_some();
-    let thread = match route(first, bot.me, place.respond_to, in_thread, talks) {
+    let thread = match route(first, bot.me, place.wanted.respond_to, in_thread, talks) {
         Route::Ignore => return,
         Route::Input => channel,
         Route::Open => first.id,
@@ -171,7 +171,7 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
     if parts.is_empty() && left_out.is_empty() {
         return; // a sticker, or a bare mention
     }
-    if thread == first.id && channel == place.channel {
+    if thread == first.id && channel == place.wanted.channel {
         let name = Some(one_line(&text, NAME)).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| "conversation".into());
         if !open(bot, place, first, &name).await {
@@ -194,7 +194,7 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
     let request = wire::SubmitRequest {
         thread: Some(wire::Thread {
             thread_id: thread.to_string(),
-            channel_id: place.channel.to_string(),
+            channel_id: place.wanted.channel.to_string(),
             message_id: first.id.to_string(),
             also_message_ids: group[1..]
                 .iter()
@@ -205,7 +205,7 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         }),
         request_id: first.id.to_string(),
         content: parts,
-        when_busy: when_busy(place.when_busy).into(),
+        when_busy: when_busy(place.wanted.when_busy).into(),
         author: Some(author.clone()),
         ..wire::SubmitRequest::default()
     };
@@ -251,7 +251,7 @@ pub async fn submit(
     loop {
         match place.harness.submit(request.clone()).await {
             Err(HarnessError::Away(why)) if !place.is_gone() => {
-                tracing::warn!(workspace = place.name, %message, why, "the message waits for its harness");
+                tracing::warn!(workspace = place.wanted.name, %message, why, "the message waits for its harness");
                 if !marked {
                     marked = bot
                         .api
@@ -293,7 +293,8 @@ async fn admitted(
     } = input;
     match response {
         Ok(done) => {
-            bot.threads.talks(thread, place.channel, done.conversation);
+            bot.threads
+                .talks(thread, place.wanted.channel, done.conversation);
             if done.repeated {
                 return;
             }
@@ -312,7 +313,7 @@ async fn admitted(
                     },
                 );
                 if busy {
-                    let sign = if place.when_busy == WhenBusy::Steer {
+                    let sign = if place.wanted.when_busy == WhenBusy::Steer {
                         STEERS
                     } else {
                         QUEUED
@@ -337,7 +338,7 @@ async fn admitted(
             let _ = bot.api.react(channel, message.id, BUSY, Method::PUT).await;
         }
         Err(error) => {
-            tracing::error!(workspace = place.name, message = %message.id, %error, "refused by the harness");
+            tracing::error!(workspace = place.wanted.name, message = %message.id, %error, "refused by the harness");
             let text = format!(
                 "-# This could not be taken: {}",
                 one_line(&error.to_string(), 500)
@@ -354,15 +355,19 @@ async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> bool {
     }
     let mut pause = Duration::from_millis(250);
     loop {
-        match bot.api.open_thread(place.channel, message.id, name).await {
+        match bot
+            .api
+            .open_thread(place.wanted.channel, message.id, name)
+            .await
+        {
             Ok(_) => return true,
             Err(error @ crate::rest::RestError::Refused { .. }) => {
-                tracing::error!(workspace = place.name, message = %message.id, %error, "no thread could be opened");
+                tracing::error!(workspace = place.wanted.name, message = %message.id, %error, "no thread could be opened");
                 bot.recheck(place);
                 return false;
             }
             Err(error) => {
-                tracing::warn!(workspace = place.name, %error, "a thread waits for Discord");
+                tracing::warn!(workspace = place.wanted.name, %error, "a thread waits for Discord");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -408,12 +413,12 @@ async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
     loop {
         match bot
             .members
-            .roles(&bot.api, place.guild, message.author.id)
+            .roles(&bot.api, place.wanted.guild, message.author.id)
             .await
         {
             Ok(roles) => return roles,
             Err(error) => {
-                tracing::warn!(workspace = place.name, %error, "the author's roles are not known yet");
+                tracing::warn!(workspace = place.wanted.name, %error, "the author's roles are not known yet");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -429,7 +434,7 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
     let Some(edited) = message.edited_timestamp.clone() else {
         return;
     };
-    let thread = if channel == place.channel {
+    let thread = if channel == place.wanted.channel {
         message.id
     } else {
         channel
@@ -489,7 +494,7 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
     let request = wire::SubmitRequest {
         thread: Some(wire::Thread {
             thread_id: thread.to_string(),
-            channel_id: place.channel.to_string(),
+            channel_id: place.wanted.channel.to_string(),
             message_id: own,
             ..wire::Thread::default()
         }),
@@ -497,7 +502,7 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
         content: vec![wire::Part {
             part: Some(wire::part::Part::Text(text)),
         }],
-        when_busy: when_busy(place.when_busy).into(),
+        when_busy: when_busy(place.wanted.when_busy).into(),
         author: Some(author.clone()),
         ..wire::SubmitRequest::default()
     };

@@ -241,7 +241,10 @@ pub(crate) async fn conversation(
     place: &Place,
     interaction: &Interaction,
 ) -> Result<Option<i64>, HarnessError> {
-    let Some(thread) = interaction.channel_id.filter(|id| *id != place.channel) else {
+    let Some(thread) = interaction
+        .channel_id
+        .filter(|id| *id != place.wanted.channel)
+    else {
         return Ok(None);
     };
     if let Some(known) = bot.threads.conversation(thread) {
@@ -277,7 +280,7 @@ async fn status(
     interaction: &Interaction,
 ) -> Result<String, HarnessError> {
     let harness = place.harness.status(wire::StatusRequest {}).await?;
-    let mut text = format!("Workspace **{}**", place.name);
+    let mut text = format!("Workspace **{}**", place.wanted.name);
     if let Some(sandbox) = &harness.sandbox {
         let state = if sandbox.reachable {
             &sandbox.grade

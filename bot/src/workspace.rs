@@ -95,22 +95,8 @@ pub type Roster = Vec<Result<Wanted, Rejected>>;
 
 /// A workspace's place in Discord, and its harness.
 pub struct Place {
-    /// The Workspace's name.
-    pub name: String,
-    /// Its guild.
-    pub guild: Id,
-    /// Its channel: text or forum.
-    pub channel: Id,
-    /// What is an input.
-    pub respond_to: RespondTo,
-    /// What happens to inputs while a run goes on.
-    pub when_busy: WhenBusy,
-    /// Where the answer is shown.
-    pub answer: Answer,
-    /// Bytes of one attachment.
-    pub attachment_bytes: u64,
-    /// Attachments of one message.
-    pub attachment_count: usize,
+    /// Whose it is, where, and what goes there.
+    pub wanted: Wanted,
     /// Its harness.
     pub harness: Harness,
     /// Whether the channel is a forum.
@@ -119,26 +105,17 @@ pub struct Place {
     pub swept_ms: AtomicI64,
     /// Rung to have it swept now.
     pub look_again: Notify,
-    wanted: Wanted,
     gone: watch::Sender<bool>,
 }
 
 impl Place {
     fn new(wanted: &Wanted) -> Place {
         Place {
-            name: wanted.name.clone(),
-            guild: wanted.guild,
-            channel: wanted.channel,
-            respond_to: wanted.respond_to,
-            when_busy: wanted.when_busy,
-            answer: wanted.answer,
-            attachment_bytes: wanted.attachment_bytes,
-            attachment_count: wanted.attachment_count,
+            wanted: wanted.clone(),
             harness: Harness::at(&wanted.harness),
             forum: AtomicBool::new(false),
             swept_ms: AtomicI64::new(0),
             look_again: Notify::new(),
-            wanted: wanted.clone(),
             gone: watch::Sender::new(false),
         }
     }
@@ -270,7 +247,7 @@ mod tests {
             Ok(wanted("third", 11)),
             Err(Rejected::invalid("fourth", "nonsense".into())),
         ]);
-        assert_eq!(directory.of_channel(Id(10)).unwrap().name, "first");
+        assert_eq!(directory.of_channel(Id(10)).unwrap().wanted.name, "first");
         assert_eq!(directory.all().len(), 2);
         let told: Vec<_> = changed
             .rejected
@@ -304,7 +281,7 @@ mod tests {
         assert_eq!(changed.left, ["first", "second"]);
         assert!(first.is_gone());
         first.gone().await;
-        assert_eq!(directory.of_channel(Id(10)).unwrap().name, "third");
+        assert_eq!(directory.of_channel(Id(10)).unwrap().wanted.name, "third");
     }
 
     #[test]
