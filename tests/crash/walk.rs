@@ -270,7 +270,10 @@ impl Bot {
         if output.stdout.is_empty() {
             return Vec::new();
         }
-        serde_json::from_slice(&output.stdout).unwrap()
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            let text = String::from_utf8_lossy(&output.stdout);
+            panic!("{sql}: {error} in {text}")
+        })
     }
 
     /// What came of it.
