@@ -35,6 +35,9 @@ const PAUSE_HERE: Duration = Duration::from_secs(2);
 /// The same to one in a pod.
 const PAUSE_IN_CLUSTER: Duration = Duration::from_millis(500);
 
+/// Why a sandbox is not reached that was not tried yet.
+const STARTING: &str = "starting";
+
 /// How the sandbox stands.
 #[derive(Clone, Debug)]
 pub enum State {
@@ -97,7 +100,7 @@ impl Link {
             allow_unisolated,
             state: watch::Sender::new(State::Down {
                 since: now(),
-                error: "starting".into(),
+                error: STARTING.into(),
             }),
             client: Mutex::new(None),
             lost: Notify::new(),
@@ -146,6 +149,15 @@ impl Link {
         // The sender lives as long as `self`.
         let _ = changes
             .wait_for(|state| !matches!(state, State::Down { .. }))
+            .await;
+    }
+
+    /// Waits until it was tried to reach the daemon, a few seconds at most: a call that
+    /// goes on right after a restart need not be told that its sandbox is away.
+    pub async fn tried(&self) {
+        let mut changes = self.state.subscribe();
+        let _ = changes
+            .wait_for(|state| !matches!(state, State::Down { error, .. } if error == STARTING))
             .await;
     }
 

@@ -67,6 +67,7 @@ impl<A: Act> Tool for InSandbox<A> {
     }
 
     async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        self.hands.link.tried().await;
         match self.act.writes() {
             true => self.hands.bind_write(call).await,
             false => self.hands.bind(call).await,
@@ -80,6 +81,12 @@ impl<A: Act> Tool for InSandbox<A> {
         output: &dyn OutputSink,
         cancel: CancellationToken,
     ) -> Result<ToolEnd, ToolFailure> {
+        tokio::select! {
+            () = self.hands.link.tried() => {}
+            () = cancel.cancelled() => {
+                return Err(ToolFailure::Unreachable("the sandbox is being reached".into()));
+            }
+        }
         self.act.act(&self.hands, call, start, output, cancel).await
     }
 
