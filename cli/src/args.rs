@@ -16,6 +16,7 @@ use crate::commands::policy::PolicyArgs;
 #[command(name = "mooring", version, arg_required_else_help = true)]
 #[command(after_help = "First steps:\n  \
     mooring dev                     talk to the agent of the project you are in\n  \
+    mooring demo                    see a harness killed in the middle of its work, and nothing lost\n  \
     mooring send 'run the tests'    one message from a script, answer on standard output\n  \
     mooring init > workspace.yaml   the settings in use, to be changed and given to `mooring dev`\n\n\
     Without a model key the built-in rehearsal provider answers, which is no language\n\
@@ -34,6 +35,11 @@ pub struct Cli {
 pub enum Command {
     /// Talk to the agent in this terminal; starts what is not running.
     Dev(DevArgs),
+    /// Kill a harness in the middle of its work, and show that nothing is lost or done twice.
+    ///
+    /// It takes place in a temporary folder and needs no key; less than half a minute.
+    /// Exit status: 0 where all is as it should be, 1 where not.
+    Demo(DemoArgs),
     /// Talk to the agent of a workspace in a cluster (also `kubectl mooring attach`).
     Attach(AttachArgs),
     /// Send one message and print the answer, for scripts.
@@ -170,6 +176,14 @@ impl std::fmt::Debug for DiscordArgs {
             .field("gateway", &self.gateway)
             .finish_non_exhaustive()
     }
+}
+
+/// `mooring demo`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DemoArgs {
+    /// Keep the folder, to look around in it.
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// `mooring attach`.

@@ -443,7 +443,7 @@ pub async fn stop(plan: &Plan) -> Result<bool, Error> {
 
 /// Whether the process runs. One that this process started and that has ended,
 /// but was not waited for, counts as gone.
-fn is_alive(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         let state = stat
             .rsplit_once(") ")

@@ -15,6 +15,8 @@ pub enum Exit {
     Unanswered,
     /// 5: the harness refused the request.
     Refused,
+    /// 130: a signal ended it.
+    Interrupted,
 }
 
 impl Exit {
@@ -26,6 +28,7 @@ impl Exit {
             Exit::Waiting => 3,
             Exit::Unanswered => 4,
             Exit::Refused => 5,
+            Exit::Interrupted => 130,
         }
     }
 

@@ -6,6 +6,7 @@ mod cards;
 mod cluster;
 mod commands;
 mod connection;
+mod demo;
 mod error;
 mod exit;
 mod format;

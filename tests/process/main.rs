@@ -3,6 +3,7 @@
 
 mod branches;
 mod clients;
+mod demo;
 mod stories;
 mod terminal;
 mod work;

@@ -5,6 +5,7 @@ mod attach;
 mod audit;
 mod completion;
 mod conversations;
+mod demo;
 mod dev;
 mod diff;
 mod discord;
@@ -44,6 +45,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
     let project = project.as_deref();
     match command {
         Command::Dev(args) => dev::run(project, args).await,
+        Command::Demo(args) => demo::run(args).await,
         Command::Attach(args) => attach::run(args).await,
         Command::Send(args) => send::run(project, args).await,
         Command::Init(args) => init::run(project, &args),
