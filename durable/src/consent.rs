@@ -107,6 +107,8 @@ mod tests {
                 scope: "once".into(),
                 at: Millis(1),
             }),
+            on_the_way: false,
+            used_at: None,
         }
     }
 

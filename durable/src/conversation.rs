@@ -9,6 +9,7 @@ mod ending;
 mod generation;
 mod inbox;
 mod intent;
+pub(crate) mod passing;
 mod placing;
 mod report;
 mod reset;

@@ -99,6 +99,13 @@ pub struct Approval {
     pub state: ApprovalState,
     /// Who decided.
     pub decision: Option<Decision>,
+    /// The call asked for it on its way, after it had begun; see
+    /// [`crate::Engine::ask_on_the_way`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_the_way: bool,
+    /// When one that was asked for on the way was used; it is used once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<Millis>,
 }
 
 /// Decides calls: before the intent, after a decision, after a change of policy,

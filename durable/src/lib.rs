@@ -21,6 +21,7 @@ pub mod id;
 pub mod ledger;
 pub mod message;
 pub mod model;
+pub mod on_the_way;
 mod ownership;
 pub mod prompt;
 mod read;

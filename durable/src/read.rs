@@ -203,6 +203,21 @@ impl Reader {
         row.as_ref().map(approval_of).transpose().map_err(of_read)
     }
 
+    /// Approvals of a conversation that were asked for on the way with these
+    /// arguments, oldest first.
+    pub async fn passed(&self, conversation: ConversationId, hash: &Hash) -> Read<Vec<Approval>> {
+        let rows = sqlx::query(task::APPROVALS_OF_HASH)
+            .bind(conversation.0)
+            .bind(&hash.0)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(of_read)?;
+        rows.iter()
+            .map(|row| approval_of(&TaskRow::read(row)?))
+            .collect::<Result<_, _>>()
+            .map_err(of_read)
+    }
+
     /// A task by its id; `None` where there is none of this kind.
     async fn task(&self, id: TaskId, kind: &str) -> Read<Option<TaskRow>> {
         let row = sqlx::query(task::BY_ID)
@@ -364,6 +379,7 @@ impl Reader {
             queue,
             run,
             compaction,
+            passing,
             ..
         } = loaded.state;
         let tools = self.tools.tools(id, &row.settings);
@@ -385,6 +401,7 @@ impl Reader {
             approvals: slots
                 .iter()
                 .flat_map(|slot| &slot.approvals)
+                .chain(&passing)
                 .filter(|approval| approval.state == ApprovalState::Pending)
                 .map(|approval| (**approval).clone())
                 .collect(),

@@ -82,6 +82,8 @@ pub(super) enum Effect {
     Reached { ticket: u64, ordinal: usize },
     /// An abort has waited long enough.
     Impatient { ticket: u64 },
+    /// Nobody waits any more for an approval that was asked for on the way.
+    LetGo { ticket: u64 },
 }
 
 /// What is in motion. The mutex is never locked: whoever has the actor to itself has
@@ -154,6 +156,8 @@ pub(super) struct Actor {
     /// Output of open calls as the file has it, from before this process.
     pub outputs: HashMap<TaskId, (Window, u64)>,
     pub executing_since: Option<Millis>,
+    /// Who waits for an approval that was asked for on the way, by ticket.
+    pub(super) waiters: HashMap<u64, super::passing::Waiter>,
     /// Parts that this process has stored.
     pub stored_parts: HashSet<Hash>,
     pub poked_models: bool,
@@ -194,6 +198,7 @@ pub(crate) async fn run(
                 decided: Vec::new(),
                 outputs: loaded.outputs,
                 executing_since: None,
+                waiters: HashMap::new(),
                 stored_parts: HashSet::new(),
                 poked_models: false,
                 reporting: false,
@@ -321,6 +326,17 @@ impl Actor {
             } => {
                 drop(reply.send(self.decide_approval(approval, decision, extra).await));
             }
+            Command::AskOnTheWay(ask, reply) => {
+                drop(reply.send(self.ask_on_the_way(*ask).await));
+            }
+            Command::UseApproval {
+                approval,
+                extra,
+                reply,
+            } => drop(reply.send(self.use_approval(approval, extra).await)),
+            Command::Supersede(approval, reply) => {
+                drop(reply.send(self.supersede(approval).await));
+            }
             Command::Answer {
                 task,
                 text,
@@ -355,7 +371,7 @@ impl Actor {
     /// Takes what has ended; what belongs to a run that is over is dropped.
     async fn take(&mut self, effects: Vec<Effect>) -> Result<(), Over> {
         let mut ends = Vec::new();
-        let mut looks = false;
+        let (mut looks, mut passed) = (false, false);
         for effect in effects {
             match effect {
                 Effect::Prepared { ticket, sections } if self.preparing == Some(ticket) => {
@@ -434,11 +450,19 @@ impl Actor {
                         self.given_up = true;
                     }
                 }
+                Effect::LetGo { ticket } => {
+                    self.waiters.remove(&ticket);
+                    passed = true;
+                }
                 Effect::Prepared { .. } | Effect::Responded { .. } => {}
             }
         }
         if !ends.is_empty() {
             self.settle_ends(ends).await?;
+            passed = true;
+        }
+        if passed {
+            self.account_passing().await?;
         }
         if looks {
             self.look_at_children().await?;
@@ -565,6 +589,7 @@ impl Actor {
         let going = |state: &State| state.run.as_ref().map(|run| run.progress.run.id);
         let ended = going(&self.state).is_some() && going(&self.state) != going(&state);
         self.state = state;
+        self.wake_waiters();
         if items.iter().any(|item| !Context::appends(&item.row)) {
             self.context = None;
         }

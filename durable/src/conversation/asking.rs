@@ -104,6 +104,7 @@ impl Step {
         let outcome = super::state::Settled {
             state,
             decision: approval.decision.clone(),
+            used_at: None,
         };
         self.batch.put_task(TaskStep {
             id: approval.task,

@@ -3,11 +3,12 @@
 use tokio::sync::oneshot;
 
 use crate::{
-    compaction::Asked,
+    compaction,
     error::{SessionError, SubmitError},
     gate::{Approval, Decision},
     id::{SubmissionId, TaskId},
     ledger::Statement,
+    on_the_way::{Asked, OnTheWay},
     submission::{AbortScope, Aborted, Input, Requester, Submission, Submitted},
     wait::Question,
     write::Write,
@@ -23,7 +24,7 @@ pub(crate) enum Command {
     Compact {
         requester: Requester,
         instructions: String,
-        reply: Reply<Asked>,
+        reply: Reply<compaction::Asked>,
     },
     Abort(AbortScope, Reply<Aborted>),
     Withdraw(SubmissionId, Reply<Option<Submission>>),
@@ -33,6 +34,13 @@ pub(crate) enum Command {
         extra: Vec<Statement>,
         reply: Reply<Option<(bool, Approval)>>,
     },
+    AskOnTheWay(Box<OnTheWay>, Reply<Option<Asked>>),
+    UseApproval {
+        approval: TaskId,
+        extra: Vec<Statement>,
+        reply: Reply<bool>,
+    },
+    Supersede(TaskId, Reply<()>),
     Answer {
         task: TaskId,
         text: String,
@@ -69,6 +77,9 @@ impl Command {
             Command::Abort(_, reply) => drop(reply.send(Err(error))),
             Command::Withdraw(_, reply) => drop(reply.send(Err(error))),
             Command::Decide { reply, .. } => drop(reply.send(Err(error))),
+            Command::AskOnTheWay(_, reply) => drop(reply.send(Err(error))),
+            Command::UseApproval { reply, .. } => drop(reply.send(Err(error))),
+            Command::Supersede(_, reply) => drop(reply.send(Err(error))),
             Command::Answer { reply, .. } => drop(reply.send(Err(error))),
             Command::Poke(_) | Command::Rest => {}
         }

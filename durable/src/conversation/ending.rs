@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     error::SessionError,
+    gate::ApprovalState,
     id::Millis,
     ledger::{AttemptEnd, CallOutcome, RunOutcome, RunState},
     message::{Message, Part},
@@ -72,6 +73,8 @@ impl Actor {
         active.progress.ending = Some(reason);
         active.progress.run.state = RunState::Ending;
         active.progress.run.note.clear();
+        // Whoever waits for an approval on its way hears of it at once.
+        step.end_passing(ApprovalState::Aborted);
         step.put_generation();
     }
 

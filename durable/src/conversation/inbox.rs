@@ -180,6 +180,9 @@ impl Actor {
                 Some((ordinal, which, slot.approvals[which].clone()))
             })
         });
+        if found.is_none() && self.state.passing.iter().any(|it| it.task == id) {
+            return self.decide_passing(id, decision, extra).await.map(Some);
+        }
         let Some((ordinal, which, approval)) = found else {
             return Ok(self
                 .session
@@ -191,6 +194,21 @@ impl Actor {
         if approval.state != ApprovalState::Pending {
             return Ok(Some((false, (*approval).clone())));
         }
+        let (mut step, state, late) = self.decision(&approval, &decision, extra);
+        let settled = step.settle_approval(ordinal, which, state, (!late).then_some(decision));
+        self.commit(step).await?;
+        self.decide(ordinal);
+        Ok(Some((!late, (*settled).clone())))
+    }
+
+    /// A step for a decision, and what the approval becomes by it; `true` where it
+    /// came too late.
+    pub(super) fn decision(
+        &self,
+        approval: &Approval,
+        decision: &Decision,
+        extra: Vec<Statement>,
+    ) -> (Step, ApprovalState, bool) {
         let mut step = self.step("decide");
         step.extra = extra;
         // It counts when it was given, which may be before this process could take it.
@@ -206,15 +224,13 @@ impl Actor {
             step.name = "expire";
             step.extra.clear();
         }
-        let settled = step.settle_approval(ordinal, which, state, (!late).then_some(decision));
-        self.commit(step).await?;
-        self.decide(ordinal);
-        Ok(Some((!late, (*settled).clone())))
+        (step, state, late)
     }
 
     /// Settles approvals that nobody decided in time.
     pub(super) async fn expire(&mut self) -> Result<(), Over> {
         let now = self.session.now();
+        self.expire_passing(now).await?;
         let Some(round) = self.state.run.as_ref().and_then(|run| run.round.as_ref()) else {
             return Ok(());
         };

@@ -145,6 +145,8 @@ impl Step {
                 asked_at: at,
                 state: ApprovalState::Pending,
                 decision: None,
+                on_the_way: false,
+                used_at: None,
             },
         );
     }

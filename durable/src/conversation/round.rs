@@ -59,6 +59,13 @@ impl Actor {
             }
         }
         if interrupted.is_empty() {
+            let stale = |slot: &super::state::Slot| {
+                slot.started() && !slot.ended() && slot.state() == state::WAITING
+            };
+            if self.waiters.is_empty() && round.slots.iter().any(stale) {
+                // Whoever waited on its way did so in an earlier process.
+                self.account_passing().await?;
+            }
             return Ok(());
         }
         let mut step = self.step("result");

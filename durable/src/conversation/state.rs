@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub compaction: Option<Compacting>,
     /// The end of a run of this submission is owed to the owner.
     pub report: Option<SubmissionId>,
+    /// Undecided approvals that calls asked for on their way, oldest first.
+    pub passing: Vec<Arc<Approval>>,
 }
 
 /// A compaction that is going.
@@ -293,6 +295,8 @@ pub(crate) struct CallEnd {
 pub(crate) struct Settled {
     pub state: ApprovalState,
     pub decision: Option<crate::gate::Decision>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<Millis>,
 }
 
 impl State {
@@ -339,6 +343,13 @@ impl Round {
             )
         };
         !open.is_empty() && open.iter().filter(waits).count() == open.len()
+    }
+
+    /// Some call is being executed, also where it waits for a person on its way.
+    pub fn executes(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| slot.started() && !slot.ended() && slot.wait.is_none())
     }
 
     /// Which call waits for which.

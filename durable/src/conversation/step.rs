@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     context::Item,
+    gate::ApprovalState,
     id::{EntryId, Millis, SubmissionId, TaskId},
     ledger::{Change, Run, RunOutcome, Statement},
     message::Message,
@@ -225,6 +226,10 @@ impl Step {
             RunOutcome::Unanswered { .. } => "unanswered",
         };
         self.end_generation(status, word);
+        self.end_passing(match status {
+            "aborted" => ApprovalState::Aborted,
+            _ => ApprovalState::Superseded,
+        });
         let run = self.run();
         let (state, answer) = match &outcome {
             RunOutcome::Answered { entry, .. } => (SubmissionState::Done, Some(*entry)),
@@ -278,7 +283,7 @@ impl Step {
                 if active
                     .round
                     .as_ref()
-                    .is_some_and(super::state::Round::only_waits) =>
+                    .is_some_and(|round| round.only_waits() && !round.executes()) =>
             {
                 Wake::OnEvent
             }

@@ -172,6 +172,18 @@ pub(super) async fn load(
     let report = report
         .map(|row| row.try_get(0).map(SubmissionId))
         .transpose()?;
+    let open = sqlx::query(task::OPEN)
+        .bind(id.0)
+        .bind(What::Approval as i64)
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut passing = Vec::new();
+    for row in &open {
+        let approval = approval_of(&TaskRow::read(row)?)?;
+        if approval.on_the_way {
+            passing.push(Arc::new(approval));
+        }
+    }
     let state = State {
         row: Arc::new(row),
         seq: seq.unwrap_or(0),
@@ -180,6 +192,7 @@ pub(super) async fn load(
         run,
         compaction,
         report,
+        passing,
     };
     Ok(Some(Loaded { state, outputs }))
 }
@@ -367,8 +380,10 @@ async fn round(
             .fetch_all(&mut *connection)
             .await?;
         for approval in &approvals {
-            slot.approvals
-                .push(Arc::new(approval_of(&TaskRow::read(approval)?)?));
+            let approval = approval_of(&TaskRow::read(approval)?)?;
+            if !approval.on_the_way {
+                slot.approvals.push(Arc::new(approval));
+            }
         }
         if row.ended_at.is_none()
             && let Some(wait) = parse_opt::<WaitRow>(task.waits.as_deref())?
@@ -436,6 +451,7 @@ pub(super) fn approval_of(row: &TaskRow) -> Result<Approval, sqlx::Error> {
     if let Some(settled) = parse_opt::<Settled>(row.outcome.as_deref())? {
         approval.state = settled.state;
         approval.decision = settled.decision;
+        approval.used_at = settled.used_at;
     }
     Ok(approval)
 }

@@ -65,6 +65,13 @@ pub(crate) const APPROVALS_OF: &str = concat!(
     "task t WHERE t.kind = 'mooring.approval' AND t.owner_task = ? ORDER BY t.id"
 );
 
+/// Approvals of a conversation that were asked for on the way with these arguments.
+pub(crate) const APPROVALS_OF_HASH: &str = concat!(
+    columns!(),
+    "task t WHERE t.kind = 'mooring.approval' AND t.conversation = ? AND t.input->>'$.arguments_hash' = ?
+ AND t.input->>'$.on_the_way' ORDER BY t.id"
+);
+
 /// Task kinds of the engine.
 pub(crate) mod kind {
     pub const GENERATION: &str = "pi.generation";

@@ -14,6 +14,7 @@ mod disk;
 mod documents;
 mod inbox;
 mod model;
+mod on_the_way;
 mod streams;
 mod tools;
 mod waits;

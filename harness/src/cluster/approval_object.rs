@@ -186,6 +186,8 @@ mod tests {
             asked_at: Millis(0),
             state: ApprovalState::Pending,
             decision: None,
+            on_the_way: false,
+            used_at: None,
         }
     }
 
