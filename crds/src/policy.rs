@@ -53,6 +53,11 @@ pub struct Policy {
     /// For paths outside the project.
     #[serde(alias = "external_directory", skip_serializing_if = "Option::is_none")]
     pub external_directory: Option<Verdict>,
+    /// By ref update of a push: `push refs/heads/main`, `push --force …`,
+    /// `push --delete …`, each with the ref's whole name. What no pattern names is
+    /// allowed for `refs/heads/mooring/*`, and asked for everywhere else.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub git: Table,
     /// Expectations that are checked whenever the policy is loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PolicyTest>,
@@ -68,7 +73,7 @@ impl Policy {
     }
 }
 
-/// One expectation: exactly one of `tool`, `bash`, `path`, and the verdict.
+/// One expectation: exactly one of `tool`, `bash`, `path`, `git`, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyTest {
@@ -81,6 +86,9 @@ pub struct PolicyTest {
     /// A path that is written, relative to the project or absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// A ref update, as the `git` table has it (`push refs/heads/main`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<String>,
     /// What the policy must answer.
     pub expect: Verdict,
 }

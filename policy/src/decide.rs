@@ -12,7 +12,7 @@ use crate::rules::{Found, RuleRef, Rules};
 /// One fact with the rule that decided it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidedFact {
-    /// `tool`, `command`, `path`, `redirect`, `assignment`, or `possible command`
+    /// `tool`, `command`, `path`, `redirect`, `assignment`, `push`, or `possible command`
     /// for text that is looked at for deny only.
     pub kind: String,
     /// The fact in canonical form: decoded words, or a path.
@@ -72,6 +72,11 @@ pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> De
         judge.doubtful(command);
     }
     finish(judge.decided, facts, lacked)
+}
+
+/// The decision of a push, from its ref updates.
+pub(crate) fn finish_push(decided: Vec<DecidedFact>) -> Decision {
+    finish(decided, &Facts::default(), Vec::new())
 }
 
 /// The rule of the tool table; `None` where none names the tool.

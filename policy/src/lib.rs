@@ -34,6 +34,7 @@ mod paths;
 mod pattern;
 mod programs;
 mod protected;
+mod push;
 pub mod review;
 mod rules;
 mod validate;
@@ -45,5 +46,6 @@ pub use environment::{Environment, NoEnvironment, ResolvedPath, ReviewEnvironmen
 pub use facts::{Facts, Unresolved, read};
 pub use grant::{GrantRule, GrantedFact, grant_covers, propose_grant};
 pub use mooring_crds::{Policy, Verdict};
+pub use push::{Push, decide_push};
 pub use rules::{RuleRef, Rules};
 pub use validate::validate;

@@ -15,7 +15,7 @@ use crate::pattern::Pattern;
 /// Which rule decided: a table and the pattern in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRef {
-    /// `tool`, `bash`, `path`, `externalDirectory`, or `built-in` for what no
+    /// `tool`, `bash`, `path`, `git`, `externalDirectory`, or `built-in` for what no
     /// table can switch off.
     pub table: String,
     /// The pattern as it is written; for `built-in` a short name of the rule, and
@@ -55,6 +55,7 @@ struct Inner {
     tool: Table,
     bash: Table,
     path: Table,
+    git: Table,
     external_directory: Option<Verdict>,
     digest: String,
 }
@@ -74,6 +75,7 @@ impl Rules {
             tool: Table::new(&policy.tool, Folding::None),
             bash: Table::new(&policy.bash, Folding::None),
             path: Table::new(&policy.path, Folding::Strict),
+            git: Table::new(&policy.git, Folding::None),
             external_directory: policy.external_directory,
             digest: policy.digest(),
         }))
@@ -103,6 +105,10 @@ impl Rules {
 
     pub(crate) fn path(&self) -> &Table {
         &self.0.path
+    }
+
+    pub(crate) fn git(&self) -> &Table {
+        &self.0.git
     }
 
     pub(crate) fn external_directory(&self) -> Option<Verdict> {

@@ -6,7 +6,6 @@ use mooring_crds::{Policy, PolicyTest, Problem, Verdict};
 use crate::environment::ReviewEnvironment;
 use crate::review::calls::RecordedCall;
 use crate::rules::{Rules, Table};
-use crate::{decide, read};
 
 /// All that is wrong with `policy`; empty where nothing is. Each problem names the
 /// table, the pattern and what is wrong, with a path below `spec.policy`.
@@ -17,6 +16,7 @@ pub fn validate(policy: &Policy) -> Vec<Problem> {
         ("tool", &policy.tool, rules.tool()),
         ("bash", &policy.bash, rules.bash()),
         ("path", &policy.path, rules.path()),
+        ("git", &policy.git, rules.git()),
     ] {
         patterns(name, entries, table, &mut problems);
     }
@@ -42,6 +42,13 @@ fn patterns(name: &str, entries: &Entries, table: &Table, problems: &mut Vec<Pro
         if pattern.trim().is_empty() {
             problem(format!(
                 "the {name} table has an empty pattern; write \"*\" for everything, or remove it"
+            ));
+        } else if name == "git" && pattern.trim_matches('*') != "" && !pattern.starts_with("push ")
+        {
+            problem(format!(
+                "the pattern {pattern:?} in the git table matches no ref update; write `push`, \
+                 `push --force` or `push --delete`, a blank and a whole name, such as \
+                 \"push refs/heads/main\""
             ));
         } else if pattern.contains(crate::display::is_hidden) {
             problem(format!(
@@ -71,11 +78,22 @@ pub(crate) fn shadowing<'a>(pattern: &str, table: &'a Table, by: Verdict) -> Opt
 
 /// Why an expectation does not hold; `None` where it does.
 pub(crate) fn failing(test: &PolicyTest, rules: &Rules) -> Option<String> {
-    let given = [&test.tool, &test.bash, &test.path];
+    let given = [&test.tool, &test.bash, &test.path, &test.git];
     if given.iter().filter(|value| value.is_some()).count() != 1 {
-        return Some("a test has exactly one of tool, bash and path".to_owned());
+        return Some("a test has exactly one of tool, bash, path and git".to_owned());
     }
     let (what, call) = match test {
+        PolicyTest {
+            git: Some(text), ..
+        } => match RecordedCall::push(text) {
+            Some(call) => (format!("git {text:?}"), call),
+            None => {
+                return Some(format!(
+                    "a test of git is `push`, with --force or --delete or neither, and a whole \
+                     name, not {text:?}"
+                ));
+            }
+        },
         PolicyTest {
             bash: Some(text), ..
         } => (format!("bash {text:?}"), RecordedCall::bash(text)),
@@ -87,7 +105,7 @@ pub(crate) fn failing(test: &PolicyTest, rules: &Rules) -> Option<String> {
         } => (format!("tool {tool:?}"), RecordedCall::tool(tool)),
         PolicyTest { .. } => return None,
     };
-    let decision = decide(rules, &read(&call.call()), &ReviewEnvironment::default());
+    let decision = call.decide(rules, &ReviewEnvironment::default());
     (decision.verdict != test.expect).then(|| {
         format!(
             "the test of {what} expects {}, and the policy answers {}: {}",
@@ -138,6 +156,17 @@ mod tests {
                 vec!["tests[0]"],
             ),
             (r#"{"tests": [{"expect": "deny"}]}"#, vec!["tests[0]"]),
+            (
+                r#"{"git": {"push refs/heads/*": "ask", "*": "deny", "refs/heads/main": "allow"}}"#,
+                vec![r#"git["refs/heads/main"]"#],
+            ),
+            (
+                r#"{"git": {"push --force *": "deny"}, "tests": [
+                    {"git": "push --force refs/heads/mooring/x", "expect": "deny"},
+                    {"git": "push refs/heads/mooring/x", "expect": "allow"},
+                    {"git": "push main", "expect": "ask"}]}"#,
+                vec!["tests[2]"],
+            ),
             (
                 r#"{"tool": {"bash": "ask"}, "tests": [{"bash": "git push", "expect": "ask"}]}"#,
                 vec![],

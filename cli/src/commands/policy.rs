@@ -38,7 +38,7 @@ enum PolicyCommand {
         file: PathBuf,
     },
     /// Show the facts of one call, each with the rule that decided it.
-    #[command(group(clap::ArgGroup::new("call").required(true).multiple(true).args(["bash", "path", "tool"])))]
+    #[command(group(clap::ArgGroup::new("call").required(true).multiple(true).args(["bash", "path", "tool", "push"])))]
     Explain {
         /// A Workspace or a policy, YAML or JSON; `-` reads standard input.
         file: PathBuf,
@@ -51,6 +51,15 @@ enum PolicyCommand {
         /// A tool's name.
         #[arg(long)]
         tool: Option<String>,
+        /// A ref that is pushed, by its whole name (`refs/heads/main`).
+        #[arg(long, value_name = "REF", conflicts_with_all = ["bash", "path", "tool"])]
+        push: Option<String>,
+        /// The push is no fast-forward.
+        #[arg(long, requires = "push", conflicts_with = "delete")]
+        force: bool,
+        /// The push removes the ref.
+        #[arg(long, requires = "push")]
+        delete: bool,
     },
     /// Show which calls are decided differently; exit status 1 when something became more permissive.
     Diff {
@@ -91,6 +100,8 @@ enum Error {
         path: PathBuf,
         error: std::io::Error,
     },
+    #[error("{0:?} is no whole name of a ref; write refs/heads/NAME or refs/tags/NAME")]
+    Reference(String),
     #[error(transparent)]
     Review(#[from] ReviewError),
     #[error("standard output: {0}")]
@@ -127,9 +138,26 @@ fn report(args: &PolicyArgs) -> Result<Report, Error> {
         PolicyCommand::Check { file } => review::check(&source(file)?, output),
         PolicyCommand::Explain {
             file,
+            push: Some(reference),
+            force,
+            delete,
+            ..
+        } => {
+            let option = match (force, delete) {
+                (true, _) => "--force ",
+                (_, true) => "--delete ",
+                _ => "",
+            };
+            let call = RecordedCall::push(&format!("push {option}{reference}"))
+                .ok_or_else(|| Error::Reference(reference.clone()))?;
+            review::explain(&source(file)?, &call, &place, output)
+        }
+        PolicyCommand::Explain {
+            file,
             bash,
             path,
             tool,
+            ..
         } => {
             let call = match (bash, path, tool) {
                 (Some(text), _, _) => RecordedCall::bash(text),
@@ -242,5 +270,15 @@ mod tests {
         assert_eq!(document["verdict"], "deny");
         assert_eq!(document["facts"][0]["rule"]["pattern"], "git push*");
         assert!(reviewed(&["check", "no-such-file"]).is_err());
+        for (words, expected) in [
+            (&["refs/heads/main"][..], "ask: "),
+            (&["refs/heads/mooring/x"], "allow: "),
+            (&["refs/heads/mooring/x", "--force"], "ask: "),
+            (&["refs/heads/mooring/x", "--delete"], "ask: "),
+        ] {
+            let told = reviewed(&[&["explain", &strict, "--push"], words].concat()).unwrap();
+            assert!(told.text.starts_with(expected), "{words:?} {}", told.text);
+        }
+        assert!(reviewed(&["explain", &strict, "--push", "main"]).is_err());
     }
 }

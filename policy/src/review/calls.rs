@@ -4,6 +4,10 @@ use serde::Deserialize;
 
 use super::source::ReviewError;
 use crate::call::{Action, Call};
+use crate::decide::Decision;
+use crate::environment::Environment;
+use crate::push::{Push, decide_push};
+use crate::{Rules, decide, read};
 
 /// One recorded call. A line of an audit file has `tool` and one of `bash`,
 /// `path` and `input`, or `arguments` as the model gave them.
@@ -26,6 +30,9 @@ pub struct RecordedCall {
     /// The tool's arguments.
     #[serde(default)]
     pub arguments: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Ref updates of a push, as the `git` table has them.
+    #[serde(default)]
+    pub git: Option<Vec<String>>,
 }
 
 impl RecordedCall {
@@ -38,6 +45,27 @@ impl RecordedCall {
             cwd: None,
             input: None,
             arguments: None,
+            git: None,
+        }
+    }
+
+    /// A push of one ref, as the `git` table has it; `None` where the text is none.
+    pub fn push(text: &str) -> Option<RecordedCall> {
+        update(text)?;
+        Some(RecordedCall {
+            git: Some(vec![text.to_owned()]),
+            ..RecordedCall::tool("git push")
+        })
+    }
+
+    /// Decides it: a push by the `git` table, all else by its facts.
+    pub fn decide(&self, rules: &Rules, environment: &dyn Environment) -> Decision {
+        match &self.git {
+            Some(texts) => {
+                let updates: Vec<_> = texts.iter().filter_map(|text| update(text)).collect();
+                decide_push(rules, &updates)
+            }
+            None => decide(rules, &read(&self.call()), environment),
         }
     }
 
@@ -108,6 +136,9 @@ impl RecordedCall {
 
     /// For people.
     pub fn shown(&self) -> String {
+        if let Some(updates) = &self.git {
+            return updates.join(", ");
+        }
         match self.call().action {
             Action::Bash { text, .. } => format!("{} {text:?}", self.tool),
             Action::Read { path } | Action::Write { path } | Action::Search { path } => {
@@ -116,6 +147,25 @@ impl RecordedCall {
             Action::Other => self.tool.clone(),
         }
     }
+}
+
+/// A ref update as its text has it.
+fn update(text: &str) -> Option<Push<'_>> {
+    let rest = text.strip_prefix("push ")?;
+    let (force, rest) = match rest.strip_prefix("--force ") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let (delete, reference) = match rest.strip_prefix("--delete ") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let whole = reference.starts_with("refs/") && !reference.contains(char::is_whitespace);
+    (whole && !(force && delete)).then_some(Push {
+        reference,
+        force,
+        delete,
+    })
 }
 
 /// Reads recorded calls, one a line; empty lines are skipped.

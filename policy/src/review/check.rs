@@ -17,7 +17,10 @@ pub fn check(source: &Source, output: Output) -> Report {
     let summary = format!(
         "{}: {} rules, {errors} errors, {} warnings, {} notices",
         source.name,
-        source.policy.tool.len() + source.policy.bash.len() + source.policy.path.len(),
+        source.policy.tool.len()
+            + source.policy.bash.len()
+            + source.policy.path.len()
+            + source.policy.git.len(),
         count(&findings, Severity::Warning),
         count(&findings, Severity::Notice),
     );
@@ -51,6 +54,7 @@ fn findings(source: &Source) -> Vec<Finding> {
         ("tool", &source.policy.tool, rules.tool()),
         ("bash", &source.policy.bash, rules.bash()),
         ("path", &source.policy.path, rules.path()),
+        ("git", &source.policy.git, rules.git()),
     ] {
         table_findings(source, name, entries, table, &mut findings);
     }
@@ -78,6 +82,7 @@ fn table_findings(
     let problems = match name {
         "tool" => validate(&only(entries, |policy| &mut policy.tool)),
         "bash" => validate(&only(entries, |policy| &mut policy.bash)),
+        "git" => validate(&only(entries, |policy| &mut policy.git)),
         _ => validate(&only(entries, |policy| &mut policy.path)),
     };
     for problem in problems {

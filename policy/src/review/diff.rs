@@ -8,9 +8,9 @@ use super::calls::RecordedCall;
 use super::locate;
 use super::output::{Finding, Output, Report, Severity, report};
 use super::source::Source;
+use crate::Rules;
 use crate::decide::Decision;
 use crate::environment::Environment;
-use crate::{Rules, decide, read};
 
 /// Compares two policies over recorded calls; without any, over calls that are
 /// made from the rules of both. Fails when something became more permissive.
@@ -32,7 +32,7 @@ pub fn diff(
     // The same call is decided the same way however often it was made.
     let mut counted: BTreeMap<String, (usize, &RecordedCall)> = BTreeMap::new();
     for call in calls {
-        let key = format!("{}\0{:?}", call.tool, call.call().action);
+        let key = format!("{}\0{:?}\0{:?}", call.tool, call.call().action, call.git);
         counted.entry(key).or_insert((0, call)).0 += 1;
     }
     let distinct: Vec<(usize, &RecordedCall)> = counted.into_values().collect();
@@ -110,9 +110,8 @@ fn changes<'a>(
         calls
             .iter()
             .filter_map(|(times, call)| {
-                let facts = read(&call.call());
-                let was = decide(before, &facts, environment);
-                let now = decide(after, &facts, environment);
+                let was = call.decide(before, environment);
+                let now = call.decide(after, environment);
                 (was.verdict != now.verdict).then_some(Change {
                     call,
                     times: *times,
@@ -155,7 +154,24 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
         for pattern in policy.tool.keys() {
             calls.push(RecordedCall::tool(&pattern.replace('*', "x")));
         }
+        for pattern in policy.git.keys() {
+            let text = pattern.replace('*', "x");
+            let whole = text.replace("push x", "push refs/heads/x");
+            let whole = whole.replace("--force x", "--force refs/heads/x");
+            let whole = whole.replace("--delete x", "--delete refs/heads/x");
+            calls.extend(RecordedCall::push(&whole));
+        }
+        for own in [
+            "refs/heads/mooring/x",
+            "refs/heads/unheard-of",
+            "refs/tags/unheard-of",
+        ] {
+            for option in ["", "--force ", "--delete "] {
+                calls.extend(RecordedCall::push(&format!("push {option}{own}")));
+            }
+        }
         for test in &policy.tests {
+            calls.extend(test.git.as_deref().and_then(RecordedCall::push));
             calls.extend(test.bash.as_deref().map(RecordedCall::bash));
             calls.extend(
                 test.path

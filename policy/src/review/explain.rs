@@ -7,7 +7,7 @@ use super::output::{Output, Report};
 use super::source::Source;
 use crate::decide::Decision;
 use crate::environment::Environment;
-use crate::{Rules, decide, escape_for_display, read};
+use crate::{Rules, escape_for_display};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -24,7 +24,7 @@ pub fn explain(
     output: Output,
 ) -> Report {
     let rules = Rules::new(&source.policy);
-    let decision = decide(&rules, &read(&call.call()), environment);
+    let decision = call.decide(&rules, environment);
     let text = match output {
         Output::Json => {
             let document = Document {
