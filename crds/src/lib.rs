@@ -30,8 +30,8 @@ pub use read::{ReadError, read_workspace};
 pub use render::{GeneratedFile, generated_files};
 pub use schema::{APPROVAL_RULES, Rule, WORKSPACE_RULES, approval_crd, workspace_crd};
 pub use status::{Phase, UsageToday, WorkspaceStatus, condition};
-pub use validate::{Problem, validate, validate_in_cluster};
+pub use validate::{Problem, https_form, validate, validate_in_cluster};
 pub use workspace::{
     Approvals, Budgets, Member, ModelSpec, PerRunBudget, Price, Provider, Repo, Role, SandboxSpec,
-    SecretKeyRef, Thinking, Workspace, WorkspaceSpec,
+    SecretKeyRef, SecretRef, Thinking, Workspace, WorkspaceSpec,
 };

@@ -51,8 +51,13 @@ pub const WORKSPACE_RULES: &[Rule] = &[
     ),
     rule(
         "spec.repo",
-        "self.url.matches('^https://[^@/ ]+/[^ ]+$')",
-        "url has to be an https address without a user name; credentials are never part of it",
+        "self.url.matches('^https?://[^@/ ]+/[^ ]+$')",
+        "url has to be an https address without a user name, also for a repository that people reach by ssh; credentials are never part of it",
+    ),
+    rule(
+        "spec.repo.alsoFetch[]",
+        "self.matches('^https?://[^@/ ]+/[^ ]+$')",
+        "alsoFetch holds https addresses without a user name",
     ),
     rule(
         "spec.discord.attachments.maxBytes",
@@ -81,8 +86,8 @@ pub const WORKSPACE_RULES: &[Rule] = &[
     ),
     rule(
         "spec.policy.tests[]",
-        "[has(self.tool), has(self.bash), has(self.path)].filter(x, x).size() == 1",
-        "a policy test has exactly one of tool, bash and path",
+        "[has(self.tool), has(self.bash), has(self.path), has(self.git)].filter(x, x).size() == 1",
+        "a policy test has exactly one of tool, bash, path and git",
     ),
     rule(
         "spec.approvals.timeout",
@@ -181,6 +186,15 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.repo.url", json!({"maxLength": 2048})),
         ("spec.repo.ref", json!({"maxLength": 255})),
         (
+            "spec.repo.credentialsSecretRef.name",
+            json!({"minLength": 1, "maxLength": 253}),
+        ),
+        (
+            "spec.repo.alsoFetch",
+            json!({"maxItems": 50, "x-kubernetes-list-type": "set"}),
+        ),
+        ("spec.repo.alsoFetch[]", json!({"maxLength": 2048})),
+        (
             "spec.discord.guildId",
             json!({"pattern": "^[0-9]{1,20}$", "maxLength": 20}),
         ),
@@ -232,7 +246,8 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ),
         ("spec.policy.tool", table.clone()),
         ("spec.policy.bash", table.clone()),
-        ("spec.policy.path", table),
+        ("spec.policy.path", table.clone()),
+        ("spec.policy.git", table),
         (
             "spec.policy.tests",
             json!({"maxItems": 500, "x-kubernetes-list-type": "atomic"}),
@@ -240,6 +255,7 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.policy.tests[].tool", json!({"maxLength": 256})),
         ("spec.policy.tests[].bash", json!({"maxLength": 16384})),
         ("spec.policy.tests[].path", json!({"maxLength": 4096})),
+        ("spec.policy.tests[].git", json!({"maxLength": 4096})),
         ("spec.approvals.timeout", json!({"maxLength": 32})),
         ("spec.budgets.perRun.costUsd", json!({"maxLength": 32})),
         ("spec.budgets.perRun.wallTime", json!({"maxLength": 32})),

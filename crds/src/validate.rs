@@ -77,6 +77,17 @@ impl Problems {
 
     fn repo(&mut self, repo: &Repo) {
         self.check("repo.url", repo_url(&repo.url));
+        for (at, url) in repo.also_fetch.iter().enumerate() {
+            self.check(format_args!("repo.alsoFetch[{at}]"), repo_url(url));
+            if *url == repo.url || repo.also_fetch[..at].contains(url) {
+                self.add(format_args!("repo.alsoFetch[{at}]"), "is there already");
+            }
+        }
+        if let Some(secret) = &repo.credentials_secret_ref
+            && (secret.name.is_empty() || secret.name.contains('/'))
+        {
+            self.add("repo.credentialsSecretRef.name", "is no name of a Secret");
+        }
         if repo
             .reference
             .as_deref()
@@ -240,6 +251,7 @@ impl Problems {
             ("tool", &policy.tool),
             ("bash", &policy.bash),
             ("path", &policy.path),
+            ("git", &policy.git),
         ] {
             for pattern in table.keys() {
                 if pattern.trim().is_empty() {
@@ -260,13 +272,14 @@ impl Problems {
                 tool,
                 bash,
                 path,
+                git,
                 expect: _,
             } = test;
-            let given: Vec<&String> = [tool, bash, path].into_iter().flatten().collect();
+            let given: Vec<&String> = [tool, bash, path, git].into_iter().flatten().collect();
             if given.len() != 1 {
                 self.add(
                     format_args!("policy.tests[{at}]"),
-                    "a test has exactly one of tool, bash and path",
+                    "a test has exactly one of tool, bash, path and git",
                 );
             } else if given[0].trim().is_empty() {
                 self.add(
@@ -334,25 +347,50 @@ impl Problems {
     }
 }
 
-/// An `https` address with a host and a path, without a user name.
+/// An `https` address with a host and a path, without a user name. `http` is for
+/// private destinations of the installation; whether it is one, the harness knows.
 fn repo_url(url: &str) -> Result<(), String> {
-    let wrong = || {
-        Err(format!(
+    if let Some(https) = https_form(url) {
+        return Err(format!(
+            "{url:?} would need a key in the sandbox; write {https:?}, which the harness \
+             fetches with its own credential"
+        ));
+    }
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"));
+    let blank = url.chars().any(|c| c.is_whitespace() || c.is_control());
+    match rest.and_then(|rest| rest.split_once('/')) {
+        Some((host, path))
+            if !blank && !host.is_empty() && !host.contains('@') && !path.is_empty() =>
+        {
+            Ok(())
+        }
+        _ => Err(format!(
             "{url:?} has to be an https address without a user name, such as \
              https://example.org/team/project.git"
-        ))
-    };
-    let Some((host, path)) = url
-        .strip_prefix("https://")
-        .and_then(|rest| rest.split_once('/'))
-    else {
-        return wrong();
-    };
-    let blank = url.chars().any(|c| c.is_whitespace() || c.is_control());
-    if host.is_empty() || host.contains('@') || path.is_empty() || blank {
-        return wrong();
+        )),
     }
-    Ok(())
+}
+
+/// The `https` address of a repository that is named by `ssh`: `ssh://git@host/path`
+/// or `git@host:path`. `None` where it is not.
+pub fn https_form(url: &str) -> Option<String> {
+    let (host, path) = match url
+        .strip_prefix("ssh://")
+        .or_else(|| url.strip_prefix("git+ssh://"))
+    {
+        Some(rest) => rest.split_once('/')?,
+        None => {
+            let (host, path) = url.split_once(':')?;
+            (!host.contains('/') && !path.starts_with("//")).then_some((host, path))?
+        }
+    };
+    let host = host.rsplit('@').next()?;
+    let host = host.split(':').next()?;
+    let path = path.trim_start_matches('/');
+    let plain = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
+    (plain(host) && plain(path)).then(|| format!("https://{host}/{path}"))
 }
 
 /// An `http` or `https` address.

@@ -5,7 +5,8 @@ use super::*;
 /// A Workspace that is right, as JSON to be changed.
 fn good() -> serde_json::Value {
     serde_json::json!({
-        "repo": {"url": "https://example.org/team/project.git", "ref": "feature/x-1"},
+        "repo": {"url": "https://example.org/team/project.git", "ref": "feature/x-1", "partialClone": true,
+            "alsoFetch": ["https://example.org/team/protos.git"], "credentialsSecretRef": {"name": "git"}},
         "models": [
             {"name": "main", "provider": "anthropic", "model": "m", "apiKeyEnv": "MY_KEY",
              "endpoint": "http://localhost:8000/v1", "contextWindow": 1000, "maxOutput": 100,
@@ -41,7 +42,27 @@ fn a_right_workspace_has_no_problems() {
 fn each_wrong_value_is_told_with_its_path() {
     use serde_json::json;
     for (place, value, path) in [
-        ("/repo/url", json!("http://example.org/x"), "spec.repo.url"),
+        ("/repo/url", json!("ftp://example.org/x"), "spec.repo.url"),
+        (
+            "/repo/url",
+            json!("ssh://git@example.org/x.git"),
+            "spec.repo.url",
+        ),
+        (
+            "/repo/alsoFetch",
+            json!(["https://example.org/team/project.git"]),
+            "spec.repo.alsoFetch[0]",
+        ),
+        (
+            "/repo/alsoFetch",
+            json!(["git@example.org:other"]),
+            "spec.repo.alsoFetch[0]",
+        ),
+        (
+            "/repo/credentialsSecretRef",
+            json!({"name": ""}),
+            "spec.repo.credentialsSecretRef.name",
+        ),
         (
             "/repo/url",
             json!("https://me@example.org/x"),
@@ -225,4 +246,30 @@ fn all_problems_are_told_at_once() {
     workspace["models"][0]["endpoint"] = "x".into();
     workspace["approvals"]["timeout"] = "x".into();
     assert_eq!(problems(workspace).len(), 2);
+}
+
+#[test]
+fn an_address_by_ssh_is_told_its_https_form() {
+    for (given, https) in [
+        (
+            "ssh://git@example.org/team/x.git",
+            Some("https://example.org/team/x.git"),
+        ),
+        ("ssh://example.org:2222/x", Some("https://example.org/x")),
+        (
+            "git@example.org:team/x.git",
+            Some("https://example.org/team/x.git"),
+        ),
+        ("example.org:x", Some("https://example.org/x")),
+        ("https://example.org/x", None),
+        ("http://example.org:80/x", None),
+        ("/srv/x", None),
+        ("", None),
+    ] {
+        assert_eq!(
+            crate::validate::https_form(given).as_deref(),
+            https,
+            "{given}"
+        );
+    }
 }

@@ -84,11 +84,31 @@ pub struct WorkspaceSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Repo {
-    /// Its `https` address.
+    /// Its `https` address. Commands fetch from it and push to it through the
+    /// harness, which alone has the credential.
     pub url: String,
     /// Branch, tag or commit; the remote's default branch when absent.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
+    /// The Secret with its credential, in a cluster: `username` and `password`, or
+    /// `token`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretRef>,
+    /// Whether the first clone leaves file contents out until they are needed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial_clone: bool,
+    /// Addresses of other repositories that commands may fetch from, and never push
+    /// to; they get the same credential where they are on the same host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_fetch: Vec<String>,
+}
+
+/// A Secret in the Workspace's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretRef {
+    /// The Secret's name.
+    pub name: String,
 }
 
 /// One model that conversations may use.

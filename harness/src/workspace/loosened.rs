@@ -10,6 +10,7 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
         ("tool", &old.policy.tool, &new.policy.tool),
         ("bash", &old.policy.bash, &new.policy.bash),
         ("path", &old.policy.path, &new.policy.path),
+        ("git", &old.policy.git, &new.policy.git),
     ] {
         for (pattern, verdict) in old {
             match new.get(pattern) {
@@ -47,6 +48,19 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
     for (name, value) in &new.sandbox.env {
         if old.sandbox.env.get(name) != Some(value) {
             lines.push(format!("sandbox.env: {name} is set for commands"));
+        }
+    }
+    let address = |spec: &WorkspaceSpec| spec.repo.as_ref().map(|repo| repo.url.clone());
+    if let Some(url) = address(new).filter(|_| address(new) != address(old)) {
+        lines.push(format!("repo: commands fetch from {url} and push to it"));
+    }
+    let also = |spec: &WorkspaceSpec| {
+        let repo = spec.repo.as_ref();
+        repo.map_or_else(Vec::new, |repo| repo.also_fetch.clone())
+    };
+    for url in also(new) {
+        if !also(old).contains(&url) {
+            lines.push(format!("repo.alsoFetch: commands fetch from {url}"));
         }
     }
     for model in &new.models {

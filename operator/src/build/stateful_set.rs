@@ -109,11 +109,16 @@ fn harness_pod(input: &Input<'_>) -> Value {
     let spec = &input.valid.spec;
     // Whole Secrets, without subPath: a rotated key arrives in the running pod. A
     // missing one keeps nobody from starting; the harness names it.
+    let git = spec
+        .repo
+        .as_ref()
+        .and_then(|repo| repo.credentials_secret_ref.as_ref());
     let secrets: BTreeSet<&str> = spec
         .models
         .iter()
         .filter_map(|model| model.api_key_secret_ref.as_ref())
         .map(|reference| reference.name.as_str())
+        .chain(git.map(|reference| reference.name.as_str()))
         .collect();
     let mut mounts = vec![
         json!({"name": "data", "mountPath": DATA}),

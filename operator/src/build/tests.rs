@@ -68,6 +68,7 @@ fn large() -> Value {
             "env": {"CI": "true"}, "outputBytes": 8192,
             "storage": {"size": "50Gi", "storageClassName": "fast", "accessMode": "ReadWriteOnce"},
         },
+        "repo": {"url": "https://git.example.com/a/b.git", "credentialsSecretRef": {"name": "git"}},
         "runState": "Suspended",
         "deletionPolicy": "Delete",
     })
@@ -237,9 +238,12 @@ fn each_referenced_secret_is_mounted_once_and_whole() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|volume| volume["secret"]["secretName"] == "model")
+        .filter(|volume| {
+            let name = &volume["secret"]["secretName"];
+            name == "model" || name == "git"
+        })
         .collect();
-    assert_eq!(keys.len(), 1);
+    assert_eq!(keys.len(), 2);
     assert_eq!(keys[0]["secret"]["optional"], true);
     assert!(!pod.to_string().contains("subPath"));
 }
