@@ -542,6 +542,16 @@ pub struct HarnessArgs {
     /// Run commands even where nothing can hold them in a sandbox.
     #[arg(long)]
     pub allow_unisolated: bool,
+    /// Destinations in private networks that may be reached (`10.1.2.0/24:443`).
+    #[arg(
+        long = "private-destination",
+        env = "MOORING_PRIVATE_DESTINATIONS",
+        value_delimiter = ','
+    )]
+    pub private_destinations: Vec<mooring_crds::Destination>,
+    /// Names that lead elsewhere than the resolver says (`crates.io:443=10.1.2.3:8443`).
+    #[arg(long, env = "MOORING_CONNECT_TO", value_delimiter = ',')]
+    pub connect_to: Vec<mooring_harness::boundary::ConnectTo>,
 }
 
 /// `mooring sandbox-daemon`: what a harness starts.

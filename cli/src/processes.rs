@@ -211,6 +211,11 @@ pub fn run_harness(project: Option<PathBuf>, args: HarnessArgs) -> ExitCode {
         sandbox_socket: args.sandbox_socket,
         workspace: args.workspace,
         allow_unisolated: args.allow_unisolated,
+        reach: mooring_harness::boundary::Reach {
+            private: args.private_destinations,
+            closed: Vec::new(),
+            connect_to: args.connect_to,
+        },
         idle_exit: IDLE_EXIT,
     };
     match runtime.block_on(mooring_harness::run(launch)) {

@@ -9,6 +9,7 @@
 
 pub mod approval;
 pub mod cluster;
+pub mod destination;
 pub mod discord;
 pub mod duration;
 pub mod policy;
@@ -24,6 +25,7 @@ pub use approval::{
     Decider, DeciderKind, DecisionScope, DecisionVerdict, Requester, WorkspaceRef,
 };
 pub use cluster::{AccessMode, DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
+pub use destination::Destination;
 pub use discord::{Answer, Attachments, DiscordSpec, RespondTo, WhenBusy};
 pub use policy::{Policy, PolicyTest, Verdict};
 pub use read::{ReadError, read_workspace};

@@ -50,6 +50,10 @@ pub struct Policy {
     /// By path, in its canonical form and in the form given.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub path: Table,
+    /// By destination of a TLS connection, `host:port` (`crates.io:443`); `*` is every
+    /// host at port 443. What no pattern names is denied.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub egress: Table,
     /// For paths outside the project.
     #[serde(alias = "external_directory", skip_serializing_if = "Option::is_none")]
     pub external_directory: Option<Verdict>,

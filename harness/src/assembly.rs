@@ -16,12 +16,13 @@ use tokio::{
 
 use crate::{
     books::Books,
+    boundary::{Boundary, Outside},
     error::Error,
     gate::PolicyGate,
     metrics::Metrics,
     model::{Catalog, KeyStore, Limits},
     prompt::Sections,
-    record,
+    record::{self, secret},
     sandbox::{Link, State},
     service::Service,
     tools::{BuiltIn, Hands},
@@ -47,6 +48,8 @@ pub struct Assembly {
     pub keys: Arc<KeyStore>,
     /// The sandbox.
     pub link: Arc<Link>,
+    /// The world.
+    pub outside: Outside,
 }
 
 /// A harness whose database is open.
@@ -67,13 +70,15 @@ impl Assembly {
             source,
             keys,
             link,
+            outside,
         } = self;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let catalog = Arc::new(Catalog::new(keys.clone(), scripts, Limits::default()));
         catalog
             .replace(&source.current().spec.models)
             .map_err(|error| Error::Workspace(error.to_string()))?;
-        let hands = Hands::new(link.clone(), source.clone());
+        let boundary = Boundary::new(source.clone(), outside);
+        let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new());
         let books = Books::new(source.clone(), catalog.clone(), metrics.clone());
@@ -98,6 +103,9 @@ impl Assembly {
         .await?;
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
+        boundary
+            .credentials
+            .opened(secret::key(&engine, "proxy").await.map_err(Error::Session)?);
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {
             engine,
@@ -146,6 +154,10 @@ impl Harness {
             })
             .await;
         }));
+        tokio::spawn(crate::boundary::follow(
+            service.link.clone(),
+            service.hands.boundary.clone(),
+        ));
         service.engine.start();
         // The policy may have changed while nobody ran: calls that wait are decided anew.
         service.engine.policy_changed();

@@ -2,12 +2,13 @@
 //! file, and runs no command itself.
 //!
 //! It binds the engine (`mooring-durable`) to models ([`model`]), the policy
-//! (`gate`), the sandbox (`sandbox`, `tools`), the Workspace ([`workspace`]),
+//! (`gate`), the sandbox (`sandbox`, `tools`), the world (`boundary`), the Workspace ([`workspace`]),
 //! its own records (`record`, `books`) and its callers (`service`), and runs on
 //! one machine (`run`) or in a cluster ([`cluster`]).
 
 mod assembly;
 mod books;
+pub mod boundary;
 mod budget;
 mod card;
 mod clients;

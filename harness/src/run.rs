@@ -6,6 +6,7 @@ use tonic::transport::Server;
 
 use crate::{
     assembly::{Assembly, init_logging},
+    boundary::{Outside, Reach},
     clients::{Clients, CountLayer, idle},
     error::Error,
     model::KeyStore,
@@ -28,6 +29,8 @@ pub struct Launch {
     pub workspace: Option<PathBuf>,
     /// Commands may run without isolation.
     pub allow_unisolated: bool,
+    /// What of the world may be reached that is not public.
+    pub reach: Reach,
     /// The process ends this long after the last client when nothing runs.
     pub idle_exit: Duration,
 }
@@ -94,6 +97,7 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
         source: source.clone(),
         keys,
         link: Link::new(place, launch.allow_unisolated),
+        outside: Outside::new(launch.reach.clone()),
     }
     .open()
     .await?;

@@ -3,6 +3,7 @@
 use mooring_crds::Verdict;
 use serde::{Deserialize, Serialize};
 
+use crate::egress;
 use crate::environment::Environment;
 use crate::facts::{CommandFact, Direction, Facts, PathFact, Role, Source, Unresolved};
 use crate::paths;
@@ -12,7 +13,7 @@ use crate::rules::{Found, RuleRef, Rules};
 /// One fact with the rule that decided it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidedFact {
-    /// `tool`, `command`, `path`, `redirect`, `assignment`, `push`, or `possible command`
+    /// `tool`, `command`, `path`, `redirect`, `assignment`, `push`, `connection`, or `possible command`
     /// for text that is looked at for deny only.
     pub kind: String,
     /// The fact in canonical form: decoded words, or a path.
@@ -44,6 +45,9 @@ pub struct Decision {
 
 /// Decides a call. A function of its arguments alone.
 pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> Decision {
+    if let Some((host, port)) = &facts.connection {
+        return finish(vec![egress::decide(rules, host, *port)], facts, Vec::new());
+    }
     let mut judge = Judge {
         rules,
         tool: tool_rule(rules, facts),

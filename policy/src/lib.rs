@@ -25,6 +25,7 @@ mod command_fact;
 mod commands;
 mod decide;
 mod display;
+mod egress;
 mod environment;
 mod facts;
 mod flags;

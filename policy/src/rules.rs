@@ -15,7 +15,7 @@ use crate::pattern::Pattern;
 /// Which rule decided: a table and the pattern in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRef {
-    /// `tool`, `bash`, `path`, `git`, `externalDirectory`, or `built-in` for what no
+    /// `tool`, `bash`, `path`, `git`, `egress`, `externalDirectory`, or `built-in` for what no
     /// table can switch off.
     pub table: String,
     /// The pattern as it is written; for `built-in` a short name of the rule, and
@@ -56,6 +56,7 @@ struct Inner {
     bash: Table,
     path: Table,
     git: Table,
+    egress: Table,
     external_directory: Option<Verdict>,
     digest: String,
 }
@@ -76,6 +77,7 @@ impl Rules {
             bash: Table::new(&policy.bash, Folding::None),
             path: Table::new(&policy.path, Folding::Strict),
             git: Table::new(&policy.git, Folding::None),
+            egress: Table::new(&policy.egress, Folding::None),
             external_directory: policy.external_directory,
             digest: policy.digest(),
         }))
@@ -109,6 +111,10 @@ impl Rules {
 
     pub(crate) fn git(&self) -> &Table {
         &self.0.git
+    }
+
+    pub(crate) fn egress(&self) -> &Table {
+        &self.0.egress
     }
 
     pub(crate) fn external_directory(&self) -> Option<Verdict> {

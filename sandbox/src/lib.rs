@@ -41,6 +41,7 @@ mod spool;
 mod supervisor;
 mod sys;
 mod toolchains;
+mod tunnel;
 mod write;
 
 pub use enter::{Entered, Grade, enter, enter_pod};

@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicBool;
 use mooring_wire::sandbox::sandbox_server::SandboxServer;
 use tonic::transport::Server;
 
-use crate::enter::{Entered, Listener};
+use crate::enter::{Entered, Grade, Listener};
 use crate::error::SandboxError;
 use crate::executions::Executions;
 use crate::journal::Journal;
 use crate::service::{self, Identity, Service};
+use crate::tunnel::Tunnel;
 use crate::write::FileLocks;
 
 /// A request may carry a whole file.
@@ -73,6 +74,13 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         limits.output_total_bytes,
         guarded,
     );
+    let tunnel = match grade {
+        // Its commands make no sockets.
+        Grade::Confined => Tunnel::none(),
+        _ => Tunnel::listen()
+            .await
+            .map_err(SandboxError::setup("listening on loopback"))?,
+    };
     let service = Service {
         executions: Arc::new(executions),
         paths: Arc::new(service::paths(&project, &home, private, &output_path)),
@@ -82,6 +90,7 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         output_limit: limits.output_bytes,
         egress,
         denied: AtomicBool::new(false),
+        tunnel,
     };
     let service = SandboxServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES);
     let server = Server::builder()

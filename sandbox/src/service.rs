@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use mooring_wire::sandbox::exec_response::Start;
 use mooring_wire::sandbox::file_outcome::{self, Written};
 use mooring_wire::sandbox::sandbox_server::Sandbox;
@@ -17,19 +17,20 @@ use mooring_wire::sandbox::{
     ListRequest, ListResponse, ProbeRequest, ProbeResponse, ReadRequest, ReadResponse,
     ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, SearchRequest,
     SearchResponse, SignalRequest, SignalResponse, StatRequest, StatResponse, StatusRequest,
-    StatusResponse, StopRequest, StopResponse, WriteRequest, probe_response,
+    StatusResponse, StopRequest, StopResponse, TunnelFrame, WriteRequest, probe_response,
 };
 use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::attach::Attachment;
 use crate::executions::{ExecutionError, Executions, FileTurn, Started, State};
 use crate::journal::FileEnd;
 use crate::options::Egress;
 use crate::paths::{CanonicalPath, FileError, Paths};
+use crate::tunnel::Tunnel;
 use crate::protocol::{self, Job, Order, ProbeResult, ProbeTarget, Report, Run};
 use crate::write::{self, Change, FileLocks, WriteError};
 use crate::{read, search};
@@ -62,8 +63,10 @@ pub struct Service {
     pub egress: Egress,
     /// Whether a probe has found every target closed.
     pub denied: AtomicBool,
+    pub tunnel: Arc<Tunnel>,
 }
 
+type TunnelStream = Pin<Box<dyn Stream<Item = Result<TunnelFrame, Status>> + Send>>;
 type AttachStream = Pin<Box<dyn Stream<Item = Result<AttachFrame, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -287,6 +290,16 @@ impl Sandbox for Service {
         }
     }
 
+    type TunnelStream = TunnelStream;
+
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<TunnelFrame>>,
+    ) -> Result<Response<TunnelStream>, Status> {
+        let outgoing = self.tunnel.take_over(request.into_inner());
+        Ok(Response::new(Box::pin(outgoing.map(Ok))))
+    }
+
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopResponse>, Status> {
         self.executions.end_all().await;
         // The answer goes first; whoever still listens sees the connection end.
@@ -325,6 +338,7 @@ impl Sandbox for Service {
             project: read::shown(&self.paths.project),
             home: read::shown(&self.paths.home),
             landlock_abi: self.identity.landlock_abi,
+            tunnel_address: self.tunnel.address(),
         }))
     }
 }

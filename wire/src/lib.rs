@@ -1,11 +1,13 @@
 //! The protobuf contracts of Mooring, [`sandbox`] and [`harness`], and how
 //! they travel: over Unix sockets ([`uds`]) under
-//! `mooring dev`, over mutual TLS ([`tls`]) in a cluster.
+//! `mooring dev`, over mutual TLS ([`tls`]) in a cluster. What commands send to
+//! the world travels inside the sandbox's contract ([`tunnel`]).
 
 pub mod code;
 mod error;
 pub mod shown;
 pub mod tls;
+pub mod tunnel;
 pub mod uds;
 
 pub use error::WireError;

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     assembly::{Assembly, Harness, init_logging},
+    boundary::Outside,
     error::Error,
     model::KeyStore,
     sandbox::{Link, Place},
@@ -89,6 +90,7 @@ async fn open(settings: &Settings, health: &Health) -> Result<Opened, Error> {
         source: Arc::new(Source::of_cluster(workspace.clone())),
         keys,
         link: Link::new(place, false),
+        outside: Outside::new(settings.reach()),
     }
     .open()
     .await?;

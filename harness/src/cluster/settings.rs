@@ -2,6 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use mooring_crds::Destination;
+
+use crate::boundary::{ConnectTo, Reach};
+
 /// What the operator tells a harness.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
@@ -32,4 +36,25 @@ pub struct Settings {
     /// Where health and metrics are served.
     #[arg(long, env = "MOORING_HTTP", default_value = "0.0.0.0:9090")]
     pub http: SocketAddr,
+    /// Destinations in private networks that may be reached (`10.1.2.0/24:443`).
+    #[arg(
+        long = "private-destination",
+        env = "MOORING_PRIVATE_DESTINATIONS",
+        value_delimiter = ','
+    )]
+    pub private_destinations: Vec<Destination>,
+    /// Names that lead elsewhere than the resolver says (`crates.io:443=10.1.2.3:8443`).
+    #[arg(long, env = "MOORING_CONNECT_TO", value_delimiter = ',')]
+    pub connect_to: Vec<ConnectTo>,
+}
+
+impl Settings {
+    /// What of the world may be reached.
+    pub fn reach(&self) -> Reach {
+        Reach {
+            private: self.private_destinations.clone(),
+            closed: super::surroundings::own(self.listen.port()),
+            connect_to: self.connect_to.clone(),
+        }
+    }
 }

@@ -23,6 +23,16 @@ pub fn aims(port: u16) -> Vec<Aim> {
     list(api_server, own, port, &resolvers)
 }
 
+/// Addresses of the cluster itself, which no command reaches through the harness
+/// though some of them may look public.
+pub fn own(port: u16) -> Vec<IpAddr> {
+    aims(port)
+        .into_iter()
+        .filter(|aim| aim.name != "public")
+        .map(|aim| aim.address.ip())
+        .collect()
+}
+
 fn api_server(host: Option<&str>, port: Option<&str>) -> Option<SocketAddr> {
     let address: IpAddr = host?.trim_matches(['[', ']']).parse().ok()?;
     Some(SocketAddr::new(address, port?.parse().ok()?))

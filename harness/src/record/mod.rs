@@ -5,6 +5,7 @@ pub mod audit;
 pub mod grant;
 pub mod outbox;
 pub mod refused;
+pub mod secret;
 pub mod thread;
 pub mod usage;
 
@@ -16,6 +17,7 @@ pub const COMPONENT: Component = Component {
     migrations: &[
         include_str!("migrations/0001.sql"),
         include_str!("migrations/0002.sql"),
+        include_str!("migrations/0003.sql"),
     ],
 };
 

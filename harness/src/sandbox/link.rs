@@ -138,6 +138,11 @@ impl Link {
         })
     }
 
+    /// A connection of its own, beside the one for calls. The error is for people.
+    pub async fn channel(&self) -> Result<Channel, String> {
+        self.place.connect().await
+    }
+
     /// A call found the connection broken: it is made again at once.
     pub fn lost(&self) {
         self.lost.notify_one();

@@ -1,6 +1,6 @@
 //! `bash`: a command in the sandbox, which outlives this process.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use async_trait::async_trait;
 use mooring_durable::{
@@ -71,15 +71,7 @@ impl Act for Bash {
             }),
             command: text(&call.arguments, "command").to_owned(),
             timeout_ms: timeout,
-            env: hands
-                .source
-                .current()
-                .spec
-                .sandbox
-                .env
-                .clone()
-                .into_iter()
-                .collect(),
+            env: environment(hands, call),
             state_id: bound(call, "state").to_owned(),
             boot_id: bound(call, "boot").to_owned(),
             ..ExecRequest::default()
@@ -94,6 +86,7 @@ impl Act for Bash {
             // nothing can have run: the new one takes it.
             request.state_id = status.state_id.clone();
             request.boot_id = status.boot_id.clone();
+            request.env = environment(hands, call);
             let sent = client.exec(request).await;
             sent.map_err(|status| hands.failure(&status))?;
         }
@@ -151,7 +144,12 @@ impl Act for Bash {
                 }
                 Some(Frame::Finished(_)) if cancelled => return Err(ToolFailure::Cancelled),
                 Some(Frame::Finished(outcome)) => {
-                    return Ok(ToolEnd::Completed(result(&outcome, offset, shown)));
+                    let mut result = result(&outcome, offset, shown);
+                    let notes = hands.boundary.credentials.notes(&call.execution);
+                    result
+                        .content
+                        .extend(notes.into_iter().map(|note| Part::text(format!("[{note}]"))));
+                    return Ok(ToolEnd::Completed(result));
                 }
                 Some(Frame::Gone(gone)) => {
                     return Ok(ToolEnd::Interrupted {
@@ -169,6 +167,23 @@ impl Act for Bash {
             }
         }
     }
+}
+
+/// What the Workspace sets, and over it what leads to the world.
+fn environment(hands: &Hands, call: &Call) -> HashMap<String, String> {
+    let mut all: HashMap<String, String> = hands
+        .source
+        .current()
+        .spec
+        .sandbox
+        .env
+        .clone()
+        .into_iter()
+        .collect();
+    if let Some(status) = hands.link.status() {
+        all.extend(hands.boundary.environment(call, &status.tunnel_address));
+    }
+    all
 }
 
 /// How much output the engine was given to show.

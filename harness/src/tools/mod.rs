@@ -30,6 +30,7 @@ use tonic::{Code, Status, transport::Channel};
 use act::Act;
 
 use crate::{
+    boundary::Boundary,
     sandbox::{Link, State},
     workspace::Source,
 };
@@ -40,6 +41,8 @@ pub struct Hands {
     pub link: Arc<Link>,
     /// The Workspace in use.
     pub source: Arc<Source>,
+    /// What commands reach outside.
+    pub boundary: Arc<Boundary>,
     /// Canonical paths on which the gate has decided, by call. The operation
     /// that follows names exactly these.
     decided: Mutex<HashMap<TaskId, String>>,
@@ -49,10 +52,11 @@ pub struct Hands {
 
 impl Hands {
     /// Hands for one harness.
-    pub fn new(link: Arc<Link>, source: Arc<Source>) -> Arc<Hands> {
+    pub fn new(link: Arc<Link>, source: Arc<Source>, boundary: Arc<Boundary>) -> Arc<Hands> {
         Arc::new(Hands {
             link,
             source,
+            boundary,
             decided: Mutex::default(),
             engine: OnceLock::new(),
         })
@@ -113,6 +117,7 @@ impl Hands {
     }
 
     async fn release(&self, call: &Call) -> Result<(), ToolFailure> {
+        self.boundary.credentials.end(&call.execution);
         let request = ReleaseRequest {
             execution_ids: vec![call.execution.clone()],
         };

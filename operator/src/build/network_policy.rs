@@ -120,7 +120,7 @@ fn harness_egress(input: &Input<'_>) -> Value {
     }
     for destination in &input.settings.private_destinations {
         rules.push(json!({
-            "to": [{"ipBlock": {"cidr": destination.cidr}}],
+            "to": [{"ipBlock": {"cidr": destination.cidr()}}],
             "ports": [tcp(destination.port)],
         }));
     }

@@ -144,6 +144,7 @@ impl RecordedCall {
             Action::Read { path } | Action::Write { path } | Action::Search { path } => {
                 format!("{} {path:?}", self.tool)
             }
+            Action::Connect { host, port } => format!("egress {host}:{port}"),
             Action::Other => self.tool.clone(),
         }
     }
