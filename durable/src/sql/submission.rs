@@ -15,9 +15,11 @@ use crate::{
 };
 
 pub(crate) const INSERT: &str = "INSERT INTO submission
- (id, conversation, type, request_id, requester, content, when_busy, autonomous, data, state, entry, at, created_commit)
+ (id, conversation, type, request_id, requester, content, when_busy, autonomous, data, state, entry, at, reason, detail,
+  created_commit, settled_commit)
  SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10,
-  value->>11, value->>12, value->>0
+  value->>11, value->>12, value->>13, value->>14, value->>0,
+  CASE WHEN value->>10 IN ('done', 'unanswered') THEN value->>0 END
  FROM jsonb_each(?)";
 
 /// How many wait for their turn, in all conversations.
@@ -136,6 +138,20 @@ impl SubmissionRow {
     }
 }
 
+/// A state's word, its reason and its detail.
+fn words(state: &SubmissionState) -> (&'static str, Option<String>, Option<&str>) {
+    match state {
+        SubmissionState::Queued => ("queued", None, None),
+        SubmissionState::Placed => ("placed", None, None),
+        SubmissionState::Done => ("done", None, None),
+        SubmissionState::Unanswered { reason, detail } => (
+            "unanswered",
+            Some(reason_word(*reason)),
+            Some(detail.as_str()),
+        ),
+    }
+}
+
 fn when_word(when: WhenBusy) -> &'static str {
     match when {
         WhenBusy::Steer => "steer",
@@ -164,17 +180,15 @@ impl Batch {
             (Some(body), None) => out.json(body),
             (None, None) => out.json(&submission.content),
         };
+        let (word, reason, detail) = words(&submission.state);
         out.text(when_word(submission.when_busy))
             .flag(submission.autonomous)
             .opt_json((!submission.data.is_null()).then_some(&submission.data))
-            .text(match submission.state {
-                SubmissionState::Queued => "queued",
-                SubmissionState::Placed => "placed",
-                SubmissionState::Done => "done",
-                SubmissionState::Unanswered { .. } => "unanswered",
-            })
+            .text(word)
             .opt_int(row.entry.map(|id| id.0))
-            .int(row.at.0);
+            .int(row.at.0)
+            .opt_text(reason.as_deref())
+            .opt_text(detail);
     }
 
     pub fn move_submission(
@@ -184,16 +198,7 @@ impl Batch {
         entry: Option<EntryId>,
         answer: Option<EntryId>,
     ) {
-        let (word, reason, detail) = match state {
-            SubmissionState::Queued => ("queued", None, None),
-            SubmissionState::Placed => ("placed", None, None),
-            SubmissionState::Done => ("done", None, None),
-            SubmissionState::Unanswered { reason, detail } => (
-                "unanswered",
-                Some(reason_word(*reason)),
-                Some(detail.as_str()),
-            ),
-        };
+        let (word, reason, detail) = words(state);
         self.submission_moves
             .row()
             .int(id.0)

@@ -298,6 +298,8 @@ async fn d027_a_head_older_than_where_the_context_begins_is_stale() {
         };
         let placed = engine.write(write(id, body)).await.unwrap().submission;
         assert_eq!(state(&placed), expected, "{head:?}");
+        let stored = engine.submission(placed.id).await.unwrap();
+        assert_eq!(stored, Some(placed), "{head:?}");
     }
     engine.close().await.unwrap();
 }
