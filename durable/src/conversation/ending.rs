@@ -30,6 +30,11 @@ impl Actor {
             was_running: self.state.run.is_some(),
             withdrawn: Vec::new(),
         };
+        let going = self.state.run.as_ref().map(|run| run.ending());
+        if going == Some(false) {
+            // First: a run that ends does not go on for what it waited for.
+            self.mark(&mut step, Unanswered::Aborted);
+        }
         if scope == AbortScope::Conversation {
             let inputs: Vec<_> = step
                 .state
@@ -39,22 +44,14 @@ impl Actor {
                 .cloned()
                 .collect();
             aborted.withdrawn = inputs.iter().map(|row| step.withdraw(row)).collect();
-        }
-        if scope == AbortScope::Conversation {
             step.abort_compaction();
         }
-        let already = self
-            .state
-            .run
-            .as_ref()
-            .is_some_and(super::state::Active::ending);
-        if !aborted.was_running || already {
+        if going != Some(false) {
             if !aborted.withdrawn.is_empty() || step.view.compaction.is_some() {
                 self.commit(step).await?;
             }
             return Ok(aborted);
         }
-        self.mark(&mut step, Unanswered::Aborted);
         self.commit(step).await?;
         self.let_go();
         Ok(aborted)

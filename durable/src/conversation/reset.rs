@@ -16,13 +16,13 @@ impl Actor {
             return repeated(known, SubmissionType::Write);
         }
         let mut step = self.step("reset");
-        // Its summary would be of what is left behind.
-        step.abort_compaction();
-        let id = self.admit_write(&mut step, write);
         let going = self.state.run.as_ref().map(|run| run.ending());
         if going == Some(false) {
             self.mark(&mut step, Unanswered::Reset);
         }
+        // Its summary would be of what is left behind.
+        step.abort_compaction();
+        let id = self.admit_write(&mut step, write);
         let submission = step.shown(id);
         self.commit(step).await?;
         if going == Some(false) {

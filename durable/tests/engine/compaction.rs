@@ -280,6 +280,30 @@ async fn without_a_summary_the_threshold_sends_the_request_and_an_overflow_ends_
 }
 
 #[tokio::test]
+async fn a_run_that_waits_for_a_summary_after_an_overflow_can_be_ended() {
+    for (resets, expected) in [(false, "unanswered Aborted"), (true, "unanswered Reset")] {
+        let world = World::new();
+        world.summaries(|| Reply::Hang(""));
+        let (engine, id) = world.begin().await;
+        for text in ["one", "two", "three"] {
+            talk(&engine, id, text).await;
+        }
+        world.script(|_| overflow());
+        let last = say(&engine, id, "four").await;
+        shows(&engine, id, "the wait", |view| view.compaction.is_some()).await;
+        match resets {
+            true => drop(engine.reset(id, None, anna(), None).await.unwrap()),
+            false => drop(engine.abort(id, AbortScope::Conversation).await.unwrap()),
+        }
+        assert_eq!(settled(&engine, last).await, expected);
+        assert_eq!(ends(&engine, id).await, ["overflow aborted"]);
+        world.script(|_| Reply::Say("fine"));
+        talk(&engine, id, "five").await;
+        engine.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_context_that_fills_up_is_compacted_while_the_run_goes_on() {
     let world = World::new();
     let gates = Gates::default();
