@@ -15,6 +15,7 @@ mod documents;
 mod inbox;
 mod model;
 mod on_the_way;
+mod property;
 mod streams;
 mod tools;
 mod waits;
