@@ -385,7 +385,12 @@ impl Ledger for Books {
                 Change::CallDecided { call, verdict } => {
                     out.push(audit::decided(at, call, verdict));
                 }
-                Change::ApprovalAsked { approval } => out.push(self.asked(at, approval)),
+                Change::ApprovalAsked { approval } => {
+                    if approval.on_the_way {
+                        out.push(audit::asked_on_the_way(at, approval));
+                    }
+                    out.push(self.asked(at, approval));
+                }
                 Change::ApprovalSettled { approval } => out.extend(self.settled(at, approval)),
                 Change::CallEnded { call, outcome, .. } => {
                     out.push(audit::ended(at, call, *outcome));

@@ -76,6 +76,20 @@ impl Card {
         }
     }
 
+    /// A card whose words are there already: what is asked about is no call of a tool.
+    /// `detail` has to be escaped.
+    pub fn written(decision: &Decision, summary: &str, detail: &str, digest: &str) -> Card {
+        Card {
+            summary: one_line(&escape_for_display(summary)),
+            detail: bounded(detail),
+            facts: facts(decision),
+            rule: decision.rule.to_string(),
+            reason: decision.reason.clone(),
+            policy_digest: digest.to_owned(),
+            ..Card::default()
+        }
+    }
+
     /// The card of a stored approval.
     pub fn read(approval: &Approval) -> Card {
         serde_json::from_value(approval.question.data.clone()).unwrap_or_default()

@@ -15,6 +15,7 @@ mod clients;
 pub mod cluster;
 mod error;
 mod gate;
+pub mod git;
 mod members;
 mod metrics;
 pub mod model;

@@ -2,7 +2,7 @@
 
 use mooring_durable::{
     gate::{Approval, Verdict},
-    id::{ConversationId, Millis},
+    id::{ConversationId, Hash, Millis},
     ledger::{Bind, CallOutcome, Statement},
     tool::Call,
 };
@@ -66,6 +66,49 @@ fn input(call: &Call) -> Value {
     }
 }
 
+/// A call asked for an approval on its way.
+pub fn asked_on_the_way(at: Millis, approval: &Approval) -> Statement {
+    let record = json!({ "rule": approval.question.rule, "card": approval.question.data });
+    Statement {
+        sql: "INSERT INTO mooring_audit
+                (at, conversation, call, tool, arguments_hash, requesters, verdict, record, outcome)
+              VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'ask', ?7, 'asked')",
+        binds: vec![
+            Bind::Int(at.0),
+            Bind::Int(approval.conversation.0),
+            Bind::Int(approval.call.0),
+            text(&approval.tool),
+            text(&approval.arguments_hash.0),
+            json(&approval.requesters),
+            json(&record),
+        ],
+    }
+}
+
+/// A push ended.
+pub fn pushed(
+    at: Millis,
+    origin: &crate::git::Origin,
+    verdict: &str,
+    record: &Value,
+    outcome: &str,
+) -> Statement {
+    Statement {
+        sql: "INSERT INTO mooring_audit
+                (at, conversation, call, tool, arguments_hash, requesters, verdict, record, outcome, ended_at)
+              VALUES (?1, ?2, ?3, 'git push', ?4, '[]', ?5, ?6, ?7, ?1)",
+        binds: vec![
+            Bind::Int(at.0),
+            Bind::Int(origin.conversation.0),
+            Bind::Int(origin.task.0),
+            text(&Hash::of(record["push"].to_string().as_bytes()).0),
+            text(verdict),
+            json(record),
+            text(outcome),
+        ],
+    }
+}
+
 /// Somebody, or time, settled an approval of the call.
 pub fn settled(approval: &Approval) -> Statement {
     Statement {
@@ -126,6 +169,7 @@ pub async fn list(
                 json: json!({
                     "bash": call["bash"],
                     "path": call["path"],
+                    "git": call["git"],
                     "id": id,
                     "at": row.try_get::<i64, _>("at")?,
                     "conversation": row.try_get::<i64, _>("conversation")?,

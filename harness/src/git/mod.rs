@@ -1,0 +1,376 @@
+//! git for the sandbox: commands fetch from the Workspace's repository and push to it
+//! through the harness, which alone has the credential, and in which a push waits for
+//! its human.
+//!
+//! | part | what |
+//! |---|---|
+//! | `address` | which repositories there are, and what a request asks of one |
+//! | `credential` | where the credential comes from |
+//! | `upstream` | requests to the git host |
+//! | `receive` | what a push says, read before a byte goes on |
+//! | `push` | a push from its first byte to its report |
+//! | `mirror`, `summary` | what a push does |
+//!
+//! What comes from the sandbox is untrusted, and so is what the git host says: of both
+//! only what is understood goes on.
+
+mod address;
+mod credential;
+mod mirror;
+mod pkt;
+mod push;
+mod receive;
+mod summary;
+mod upstream;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use axum::body::Body;
+use futures::TryStreamExt;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use mooring_durable::{
+    Engine,
+    id::{ConversationId, TaskId},
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::StreamReader;
+
+pub use address::{Address, Service};
+pub use credential::{Source as Credentials, VARIABLES};
+pub use upstream::{Failure, Patience, World};
+
+use crate::workspace::Source;
+use address::{Asks, route};
+use mirror::Mirrors;
+use upstream::{Answer, Ask, Upstream};
+
+/// Bytes of a host's list of refs.
+const MOST_REFS: usize = 64 << 20;
+
+/// Where a connection comes from, by the credential of its execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The call whose command it is.
+    pub task: TaskId,
+}
+
+/// What a gateway is made from.
+pub struct Parts {
+    /// The Workspace in use.
+    pub source: Arc<Source>,
+    /// The way to the git host.
+    pub world: Arc<dyn World>,
+    /// The credential.
+    pub credentials: Credentials,
+    /// Which certificates the host may have.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// How long the host may take.
+    pub patience: Patience,
+    /// A folder of the harness's volume, for mirrors and pushes on their way.
+    pub folder: PathBuf,
+}
+
+/// The gateway to the Workspace's repositories.
+pub struct Gateway {
+    source: Arc<Source>,
+    upstream: Upstream,
+    mirrors: Mirrors,
+    /// Who asks people; without it nobody is asked.
+    engine: OnceLock<Engine>,
+}
+
+/// A repository of the Workspace.
+struct Repository {
+    address: Address,
+    secret: Option<String>,
+    /// It may be pushed to.
+    own: bool,
+}
+
+impl Gateway {
+    /// A gateway of these parts.
+    pub fn new(parts: Parts) -> Arc<Gateway> {
+        Arc::new(Gateway {
+            source: parts.source,
+            upstream: Upstream::new(parts.world, parts.credentials, parts.tls, parts.patience),
+            mirrors: Mirrors::new(parts.folder),
+            engine: OnceLock::new(),
+        })
+    }
+
+    /// The engine is open: pushes can be asked about from now on.
+    pub fn opened(&self, engine: Engine) {
+        let _ = self.engine.set(engine);
+    }
+
+    /// How commands find the repositories: git's configuration as its environment
+    /// variables have it. `base` is the listener with the execution's credential
+    /// (`http://EXECUTION:SECRET@127.0.0.1:PORT`).
+    pub fn environment(&self, base: &str) -> Vec<(String, String)> {
+        let mut settings = Vec::new();
+        for (number, address) in self.addresses().iter().enumerate() {
+            let key = format!("url.{base}/git/{number}/.insteadOf");
+            let spellings = address.spellings().into_iter();
+            settings.extend(spellings.map(|spelling| (key.clone(), spelling)));
+        }
+        if settings.is_empty() {
+            return Vec::new();
+        }
+        // The listener is no proxy for itself, and wants the credential at once.
+        settings.push((format!("http.{base}/.proxy"), String::new()));
+        settings.push(("http.proactiveAuth".into(), "basic".into()));
+        let mut all = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
+        for (at, (key, value)) in settings.into_iter().enumerate() {
+            all.push((format!("GIT_CONFIG_KEY_{at}"), key));
+            all.push((format!("GIT_CONFIG_VALUE_{at}"), value));
+        }
+        all
+    }
+
+    /// The repositories by their numbers: the Workspace's own, then those that may be
+    /// fetched from.
+    fn addresses(&self) -> Vec<Address> {
+        let workspace = self.source.current();
+        let Some(repo) = &workspace.spec.repo else {
+            return Vec::new();
+        };
+        let urls = std::iter::once(&repo.url).chain(&repo.also_fetch);
+        urls.filter_map(|url| Address::parse(url)).collect()
+    }
+
+    fn repository(&self, number: usize) -> Option<Repository> {
+        let addresses = self.addresses();
+        let address = addresses.get(number)?.clone();
+        let own = addresses.first()?;
+        let same_host =
+            (address.tls, &address.host, address.port) == (own.tls, &own.host, own.port);
+        let workspace = self.source.current();
+        let secret = workspace
+            .spec
+            .repo
+            .as_ref()?
+            .credentials_secret_ref
+            .as_ref();
+        Some(Repository {
+            secret: secret.filter(|_| same_host).map(|it| it.name.clone()),
+            address,
+            own: number == 0,
+        })
+    }
+
+    /// Serves the requests of one connection to its end.
+    pub async fn serve(
+        self: Arc<Self>,
+        origin: Origin,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) {
+        let gateway = self;
+        let service = service_fn(move |request| {
+            let (gateway, origin) = (gateway.clone(), origin.clone());
+            async move { Ok::<_, std::convert::Infallible>(gateway.answer(origin, request).await) }
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a git connection ended");
+        }
+    }
+
+    async fn answer(self: Arc<Self>, origin: Origin, request: Request<Incoming>) -> Response<Body> {
+        let uri = request.uri().clone();
+        let Some((number, asks)) = route(uri.path(), uri.query()) else {
+            let text = "nothing of this address is served; only spec.repo.url and \
+                        spec.repo.alsoFetch of the Workspace are\n";
+            return plain(StatusCode::NOT_FOUND, text);
+        };
+        let Some(repository) = self.repository(number) else {
+            return plain(
+                StatusCode::NOT_FOUND,
+                "the Workspace names no such repository (any more)\n",
+            );
+        };
+        let right = match asks {
+            Asks::Refs(_) => Method::GET,
+            Asks::Serve(_) => Method::POST,
+        };
+        if *request.method() != right {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "git asks otherwise\n");
+        }
+        match asks {
+            Asks::Refs(Service::UploadPack) => self.fetch_refs(&repository, &request).await,
+            Asks::Serve(Service::UploadPack) => self.fetch(&repository, request).await,
+            Asks::Refs(service) | Asks::Serve(service) if !repository.own => {
+                let text = format!(
+                    "{} may only be fetched from: pushes go to spec.repo.url of the Workspace",
+                    repository.address
+                );
+                refused(service, asks, &text)
+            }
+            Asks::Refs(Service::ReceivePack) => self.push_refs(&repository).await,
+            Asks::Serve(Service::ReceivePack) => self.push(origin, repository, request).await,
+        }
+    }
+
+    async fn fetch_refs(
+        &self,
+        repository: &Repository,
+        request: &Request<Incoming>,
+    ) -> Response<Body> {
+        let ask = Ask {
+            fields: upstream::protocol(request.headers()),
+            ..repository.ask(Service::UploadPack)
+        };
+        match self.upstream.refs(&ask).await {
+            Ok(answer) => passed_on(Service::UploadPack, "advertisement", answer),
+            Err(failure) => refused(
+                Service::UploadPack,
+                Asks::Refs(Service::UploadPack),
+                &failure.to_string(),
+            ),
+        }
+    }
+
+    async fn fetch(&self, repository: &Repository, request: Request<Incoming>) -> Response<Body> {
+        let mut fields = upstream::protocol(request.headers());
+        let encoding = request.headers().get(header::CONTENT_ENCODING);
+        if let Some(encoding) = encoding.filter(|it| it.as_bytes() == b"gzip") {
+            fields.insert(header::CONTENT_ENCODING, encoding.clone());
+        }
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|it| it.to_str().ok()?.parse().ok());
+        let ask = Ask {
+            fields,
+            ..repository.ask(Service::UploadPack)
+        };
+        let body = Body::new(request.into_body());
+        match self.upstream.serve(&ask, body, length).await {
+            Ok(answer) => passed_on(Service::UploadPack, "result", answer),
+            Err(failure) => refused(
+                Service::UploadPack,
+                Asks::Serve(Service::UploadPack),
+                &failure.to_string(),
+            ),
+        }
+    }
+
+    /// What the host offers to pushers, or why there is none.
+    async fn advert(&self, repository: &Repository) -> Result<receive::Advert, String> {
+        let ask = repository.ask(Service::ReceivePack);
+        let answer = self.upstream.refs(&ask).await;
+        let answer = answer.map_err(|failure| failure.to_string())?;
+        let mut from = mirror::reader(answer.body);
+        receive::Advert::read(&mut from, MOST_REFS)
+            .await
+            .map_err(|why| format!("{} cannot be pushed to: {why}", repository.address))
+    }
+
+    async fn push_refs(&self, repository: &Repository) -> Response<Body> {
+        let asks = Asks::Refs(Service::ReceivePack);
+        match self.advert(repository).await {
+            Ok(advert) => git(
+                Service::ReceivePack,
+                "advertisement",
+                Body::from(advert.offered()),
+            ),
+            Err(why) => refused(Service::ReceivePack, asks, &why),
+        }
+    }
+
+    async fn push(
+        self: Arc<Self>,
+        origin: Origin,
+        repository: Repository,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let asks = Asks::Serve(Service::ReceivePack);
+        if request.headers().contains_key(header::CONTENT_ENCODING) {
+            return refused(Service::ReceivePack, asks, "a compressed push is not taken");
+        }
+        let body = Body::new(request.into_body()).into_data_stream();
+        let mut from = StreamReader::new(body.map_err(std::io::Error::other));
+        let read = receive::read(&mut from, &self.mirrors.spool(), receive::MOST_PACK).await;
+        match read {
+            // git asks this once before a long push, to see whether it is let in.
+            Ok(None) => git(Service::ReceivePack, "result", Body::empty()),
+            Ok(Some(push)) => {
+                let (body, story) = push::begin(self, origin, repository, push);
+                tokio::spawn(story);
+                git(Service::ReceivePack, "result", body)
+            }
+            Err(why) => refused(Service::ReceivePack, asks, &why.to_string()),
+        }
+    }
+}
+
+impl Repository {
+    fn ask(&self, service: Service) -> Ask {
+        Ask {
+            address: self.address.clone(),
+            secret: self.secret.clone(),
+            service,
+            fields: hyper::HeaderMap::new(),
+        }
+    }
+}
+
+/// An answer of git's own kind; none of the host's fields is in it.
+fn git(service: Service, what: &str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let kind = format!("application/x-{}-{what}", service.name());
+    let fields = response.headers_mut();
+    if let Ok(kind) = HeaderValue::from_str(&kind) {
+        fields.insert(header::CONTENT_TYPE, kind);
+    }
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+fn passed_on(service: Service, what: &str, answer: Answer) -> Response<Body> {
+    let mut response = git(service, what, answer.body);
+    if let Some(encoding) = answer.encoding {
+        response
+            .headers_mut()
+            .insert(header::CONTENT_ENCODING, encoding);
+    }
+    response
+}
+
+/// A refusal that git shows as the remote's own words.
+fn refused(service: Service, asks: Asks, why: &str) -> Response<Body> {
+    let error = pkt::line(format!("ERR {why}\n").as_bytes());
+    let (what, bytes) = match asks {
+        Asks::Refs(_) => {
+            let first = pkt::line(format!("# service={}\n", service.name()).as_bytes());
+            ("advertisement", [&first[..], pkt::FLUSH, &error].concat())
+        }
+        Asks::Serve(Service::UploadPack) => ("result", error.to_vec()),
+        // The answer to a push is read from the side band.
+        Asks::Serve(Service::ReceivePack) => (
+            "result",
+            pkt::band(pkt::Band::Error, format!("{why}\n").as_bytes()).to_vec(),
+        ),
+    };
+    git(service, what, Body::from(bytes))
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}
