@@ -4,6 +4,7 @@ pub(crate) mod actor;
 mod asking;
 mod command;
 mod compacting;
+mod completing;
 mod decide;
 mod ending;
 mod generation;

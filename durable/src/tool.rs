@@ -12,7 +12,7 @@ use crate::{
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::{Part, ToolSchema},
     submission::Requester,
-    wait::{Settled, Waits},
+    wait::{Awaited, Settled, Waits},
     window::Retain,
 };
 
@@ -116,6 +116,22 @@ pub enum ToolEnd {
     },
     /// It goes on once what it waits for has settled; see [`Tool::resume`].
     Waits(Waits),
+    /// With a result that stands from now on, and work that goes on: the next turn waits
+    /// for it, and an abort of it changes nothing of the result.
+    Leaves {
+        /// The result.
+        result: ToolResult,
+        /// Times and conversations.
+        work: Vec<Awaited>,
+    },
+    /// With a result after whose round the context begins anew, with this brief; of a
+    /// round the last one in call order counts.
+    HandsOff {
+        /// The result.
+        result: ToolResult,
+        /// What the model is told at the new beginning.
+        brief: String,
+    },
 }
 
 /// Why there is no end.

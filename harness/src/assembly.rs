@@ -103,9 +103,11 @@ impl Assembly {
         .await?;
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
-        boundary
-            .credentials
-            .opened(secret::key(&engine, "proxy").await.map_err(Error::Session)?);
+        boundary.credentials.opened(
+            secret::key(&engine, "proxy")
+                .await
+                .map_err(Error::Session)?,
+        );
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {
             engine,

@@ -77,12 +77,20 @@ mod tests {
             (r#"{"*": "allow"}"#, 22, Verdict::Deny),
             (r#"{"*": "ask"}"#, 8443, Verdict::Deny),
             (r#"{"*:22": "ask"}"#, 22, Verdict::Ask),
-            (r#"{"*": "deny", "a.example:443": "allow"}"#, 443, Verdict::Allow),
+            (
+                r#"{"*": "deny", "a.example:443": "allow"}"#,
+                443,
+                Verdict::Allow,
+            ),
             ("{}", 443, Verdict::Deny),
         ] {
             let policy = format!(r#"{{"egress": {table}}}"#);
             let rules = Rules::new(&serde_json::from_str(&policy).unwrap());
-            assert_eq!(decide(&rules, "a.example", port).verdict, verdict, "{table} {port}");
+            assert_eq!(
+                decide(&rules, "a.example", port).verdict,
+                verdict,
+                "{table} {port}"
+            );
         }
     }
 }

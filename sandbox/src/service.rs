@@ -30,8 +30,8 @@ use crate::executions::{ExecutionError, Executions, FileTurn, Started, State};
 use crate::journal::FileEnd;
 use crate::options::Egress;
 use crate::paths::{CanonicalPath, FileError, Paths};
-use crate::tunnel::Tunnel;
 use crate::protocol::{self, Job, Order, ProbeResult, ProbeTarget, Report, Run};
+use crate::tunnel::Tunnel;
 use crate::write::{self, Change, FileLocks, WriteError};
 use crate::{read, search};
 

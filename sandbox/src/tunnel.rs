@@ -20,7 +20,8 @@ const MOST: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take to read why it is refused.
 const FAREWELL: Duration = Duration::from_secs(2);
-const NOBODY: &str = "mooring: the harness, which lets connections out, is not there; try again in a moment";
+const NOBODY: &str =
+    "mooring: the harness, which lets connections out, is not there; try again in a moment";
 const BROKE: &str = "mooring: the harness ended or was restarted under this connection; try again";
 const FULL: &str = "mooring: the sandbox has too many connections open; close some and try again";
 
@@ -146,7 +147,13 @@ impl Tunnel {
 async fn refuse(mut client: TcpStream, text: &str) {
     say(&client, text);
     let _ = client.shutdown().await;
-    let drain = async { while client.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {} };
+    let drain = async {
+        while client
+            .read(&mut [0; 1024])
+            .await
+            .is_ok_and(|count| count > 0)
+        {}
+    };
     let _ = tokio::time::timeout(FAREWELL, drain).await;
 }
 

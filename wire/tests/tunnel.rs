@@ -36,9 +36,15 @@ fn move_frames(mut from: Outgoing, to: Mux, given: Option<mpsc::UnboundedSender<
     });
 }
 
-async fn pair(opens: &Mux, taken: &mut mpsc::UnboundedReceiver<Connection>) -> (Connection, Connection) {
+async fn pair(
+    opens: &Mux,
+    taken: &mut mpsc::UnboundedReceiver<Connection>,
+) -> (Connection, Connection) {
     let near = opens.open().unwrap();
-    let far = tokio::time::timeout(BOUND, taken.recv()).await.unwrap().unwrap();
+    let far = tokio::time::timeout(BOUND, taken.recv())
+        .await
+        .unwrap()
+        .unwrap();
     (near, far)
 }
 
@@ -99,7 +105,10 @@ async fn a_connection_that_nobody_reads_stalls_no_other() {
         tokio::join!(write, async { near.read_to_end(&mut all).await.unwrap() });
         all
     };
-    assert_eq!(tokio::time::timeout(BOUND, moved).await.unwrap().len(), 2_000_000);
+    assert_eq!(
+        tokio::time::timeout(BOUND, moved).await.unwrap().len(),
+        2_000_000
+    );
     assert!(!stuck.is_finished());
     // What it holds is bounded by its window.
     let mut held = 0;
@@ -126,7 +135,10 @@ async fn a_reset_is_told_after_what_came_before_it() {
     let error = near.piece().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_eq!(error.to_string(), "the other side hung up");
-    assert_eq!(near.push(b"x").unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        near.push(b"x").unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
 }
 
 #[tokio::test]
@@ -137,7 +149,10 @@ async fn the_end_of_the_tunnel_ends_all_connections_with_its_reason() {
     let error = far.piece().await.unwrap_err();
     assert_eq!(error.to_string(), "the harness stops");
     opens.end("the harness is gone");
-    assert_eq!(near.room().await.unwrap_err().to_string(), "the harness is gone");
+    assert_eq!(
+        near.room().await.unwrap_err().to_string(),
+        "the harness is gone"
+    );
     assert!(opens.open().is_none());
 }
 
@@ -161,15 +176,34 @@ async fn connections_beyond_the_limit_are_not_opened_until_others_end() {
 fn whoever_breaks_the_rules_loses_the_tunnel() {
     let data = |size: usize| Frame::Data(Bytes::from(vec![0; size]));
     let table: Vec<(&str, Vec<TunnelFrame>, Violation)> = vec![
-        ("no frame", vec![TunnelFrame { connection: 1, frame: None }], Violation::Unknown),
-        ("an id twice", vec![frame(1, Frame::Open(true)); 2], Violation::NotNew(1)),
+        (
+            "no frame",
+            vec![TunnelFrame {
+                connection: 1,
+                frame: None,
+            }],
+            Violation::Unknown,
+        ),
+        (
+            "an id twice",
+            vec![frame(1, Frame::Open(true)); 2],
+            Violation::NotNew(1),
+        ),
         (
             "an id that descends",
             vec![frame(5, Frame::Open(true)), frame(4, Frame::Open(true))],
             Violation::NotNew(4),
         ),
-        ("data of nobody", vec![frame(1, data(1))], Violation::NeverOpened(1)),
-        ("data of none", vec![frame(0, data(1))], Violation::NeverOpened(0)),
+        (
+            "data of nobody",
+            vec![frame(1, data(1))],
+            Violation::NeverOpened(1),
+        ),
+        (
+            "data of none",
+            vec![frame(0, data(1))],
+            Violation::NeverOpened(0),
+        ),
         (
             "too many",
             (1..=3).map(|id| frame(id, Frame::Open(true))).collect(),
@@ -177,12 +211,20 @@ fn whoever_breaks_the_rules_loses_the_tunnel() {
         ),
         (
             "more than the window",
-            vec![frame(1, Frame::Open(true)), frame(1, data(WINDOW)), frame(1, data(1))],
+            vec![
+                frame(1, Frame::Open(true)),
+                frame(1, data(WINDOW)),
+                frame(1, data(1)),
+            ],
             Violation::Overrun(1),
         ),
         (
             "data after its end",
-            vec![frame(1, Frame::Open(true)), frame(1, Frame::Finish(true)), frame(1, data(1))],
+            vec![
+                frame(1, Frame::Open(true)),
+                frame(1, Frame::Finish(true)),
+                frame(1, data(1)),
+            ],
             Violation::AfterEnd(1),
         ),
         (
@@ -205,7 +247,10 @@ fn whoever_breaks_the_rules_loses_the_tunnel() {
         ),
         (
             "credit beyond all bounds",
-            vec![frame(1, Frame::Open(true)), frame(1, Frame::Credit(u32::MAX))],
+            vec![
+                frame(1, Frame::Open(true)),
+                frame(1, Frame::Credit(u32::MAX)),
+            ],
             Violation::Credit(1),
         ),
     ];
@@ -234,7 +279,10 @@ fn a_flood_of_connections_that_end_at_once_is_bounded() {
     let (takes, outgoing) = Mux::new(Side::Takes, 16);
     let broken = (1..).find_map(|id| {
         // Each is dropped as soon as it is there; nobody takes the resets away.
-        takes.take(frame(id, Frame::Open(true))).err().map(|error| (id, error))
+        takes
+            .take(frame(id, Frame::Open(true)))
+            .err()
+            .map(|error| (id, error))
     });
     assert_eq!(broken, Some((17, Violation::TooMany(16))));
     drop(outgoing);
@@ -253,7 +301,10 @@ async fn a_tcp_connection_is_carried_whole_and_half_closed() {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(&vec![9; 5 * PIECE]).await.unwrap();
     client.shutdown().await.unwrap();
-    let mut far = tokio::time::timeout(BOUND, taken.recv()).await.unwrap().unwrap();
+    let mut far = tokio::time::timeout(BOUND, taken.recv())
+        .await
+        .unwrap()
+        .unwrap();
     let mut all = Vec::new();
     far.read_to_end(&mut all).await.unwrap();
     assert_eq!(all.len(), 5 * PIECE);

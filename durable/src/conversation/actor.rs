@@ -54,6 +54,8 @@ pub(super) enum Effect {
         ticket: u64,
         response: Result<ModelResponse, ModelError>,
     },
+    /// The model's adapter broke: there is no response, and none will come.
+    Broke { ticket: u64 },
     Decided {
         ticket: u64,
         ordinal: usize,
@@ -356,6 +358,8 @@ impl Actor {
                     .iter()
                     .filter(|(_, work)| undecided(work))
                     .map(|(ordinal, _)| *ordinal)
+                    // What has begun was decided.
+                    .filter(|ordinal| self.slot(*ordinal).is_some_and(|slot| !slot.started()))
                     .collect();
                 anew.into_iter().for_each(|ordinal| self.decide(ordinal));
             }
@@ -390,6 +394,15 @@ impl Actor {
                         && let Some(requesting) = self.requesting.take()
                     {
                         self.responded(requesting.since, response).await?;
+                    }
+                }
+                Effect::Broke { ticket } => {
+                    let requesting = self.requesting.as_ref();
+                    if requesting.is_some_and(|it| it.ticket == ticket)
+                        && self.state.run.as_ref().is_some_and(|run| !run.ending())
+                    {
+                        self.fault("the model's adapter broke at what it got".into())
+                            .await?;
                     }
                 }
                 Effect::Summarized { ticket, response } => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     actor::{Actor, Effect, Over, Work},
+    decide::find,
     result::Ended,
     state::Phase,
     step::{NewEntry, Step},
@@ -178,6 +179,9 @@ impl Actor {
             return Ok(());
         };
         for (ordinal, slot) in round.slots.iter().enumerate() {
+            if slot.holds() {
+                step.let_go_of_left(ordinal);
+            }
             if slot.ended() {
                 continue;
             }
@@ -210,8 +214,11 @@ impl Actor {
                 output = window.render();
                 stored |= offset > 0;
             }
+            let settings = &self.state.row.settings;
+            let missing = find(&self.session, self.id, settings, &row.tool).is_none();
             let ended = Ended {
                 owed_kill,
+                orphaned: row.started() && missing,
                 ..Ended::text(CallOutcome::Aborted, text)
             };
             step.end_call(ordinal, call, ended.after_output(output), stored);
@@ -219,9 +226,10 @@ impl Actor {
         Ok(())
     }
 
-    /// Ends a run whose step was refused by the database.
+    /// Ends a run that cannot go on: a step of it was refused by the database, or its
+    /// model's adapter broke.
     pub(super) async fn fault(&mut self, text: String) -> Result<(), Over> {
-        tracing::error!(conversation = %self.id, text, "a step was refused; its run ends");
+        tracing::error!(conversation = %self.id, text, "a run cannot go on, and ends");
         self.context = None;
         for work in self.work.values() {
             if let Work::Executing { running, .. } = work {
@@ -239,6 +247,11 @@ impl Actor {
             }
             self.abort_calls(&mut step).await?;
             let generation = step.active().generation;
+            if let Some(attempt) = step.active().attempt.take() {
+                let (text, thinking) = self.session.reader.partial(generation).await?;
+                step.partial(text, thinking);
+                step.ended(&attempt, None, false, AttemptEnd::Failed);
+            }
             step.batch.drop_chunks(generation);
             self.session.streams.close(generation);
             step.end_run(

@@ -317,12 +317,7 @@ impl Actor {
                 let response = model.respond(&request, &context, &sink, cancel).await;
                 Effect::Responded { ticket, response }
             },
-            move || Effect::Responded {
-                ticket,
-                response: Err(ModelError::Fatal {
-                    text: "the model's adapter panicked".into(),
-                }),
-            },
+            move || Effect::Broke { ticket },
         );
     }
 

@@ -1,11 +1,16 @@
 //! A reset: the context begins anew, and a run that is going ends for it.
 
-use super::{actor::Actor, inbox::repeated};
+use super::{
+    actor::Actor,
+    inbox::repeated,
+    step::{NewEntry, Step},
+};
 use crate::{
     error::SubmitError,
-    sql::submission::SubmissionType,
+    message::{Message, Part},
+    sql::{entry::kind, submission::SubmissionType},
     submission::{Submitted, Unanswered},
-    write::Write,
+    write::{Head, Write},
 };
 
 impl Actor {
@@ -32,5 +37,19 @@ impl Actor {
             submission,
             repeated: false,
         })
+    }
+}
+
+impl Step {
+    /// The context begins anew for a call that handed off.
+    pub(super) fn hand_off(&mut self, brief: Option<String>) {
+        let Some(brief) = brief else { return };
+        let message = Message::User {
+            content: vec![Part::text(brief)],
+        };
+        self.entry(NewEntry {
+            head: Some(Head::Here),
+            ..NewEntry::new(kind::RESET, Some(message))
+        });
     }
 }

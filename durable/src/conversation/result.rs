@@ -4,20 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    state::CallEnd,
-    step::{NewEntry, Step},
-};
+use super::step::{NewEntry, Step};
 use crate::{
     gate::ApprovalState,
     ledger::{CallOutcome, Change},
     message::{Message, Part},
-    sql::{
-        call::state,
-        document::DocumentRow,
-        entry::kind,
-        task::{self, TaskStep},
-    },
+    sql::{call::state, document::DocumentRow, entry::kind},
     tool::{Call, ToolResult},
     window::floor,
 };
@@ -35,8 +27,14 @@ pub(super) struct Ended {
     pub why: String,
     /// The execution could not be ended; its kill is owed.
     pub owed_kill: bool,
+    /// It was aborted while its code was missing.
+    pub orphaned: bool,
     /// Documents that change with it.
     pub documents: Vec<DocumentRow>,
+    /// The context begins anew after the round.
+    pub handoff: Option<String>,
+    /// Work that it leaves goes on.
+    pub leaves: bool,
 }
 
 /// Bytes of a reason that is shown beside the call.
@@ -67,7 +65,10 @@ impl Ended {
             data: result.data,
             terminate: result.terminate,
             owed_kill: false,
+            orphaned: false,
             documents: Vec::new(),
+            handoff: None,
+            leaves: false,
         }
     }
 
@@ -81,7 +82,10 @@ impl Ended {
             data: Value::Null,
             terminate: false,
             owed_kill: false,
+            orphaned: false,
             documents: Vec::new(),
+            handoff: None,
+            leaves: false,
         }
     }
 
@@ -107,7 +111,9 @@ impl Step {
         stored_chunks: bool,
     ) {
         let at = self.at;
-        self.end_children(ordinal);
+        if !ended.leaves {
+            self.end_children(ordinal);
+        }
         let pending = self
             .active()
             .round
@@ -149,6 +155,7 @@ impl Step {
             .expect("calls end in a round")
             .slots[ordinal];
         slot.terminate = ended.terminate;
+        slot.handoff.clone_from(&ended.handoff);
         let row = slot
             .row
             .as_mut()
@@ -169,27 +176,13 @@ impl Step {
         row.owed_kill = ended.owed_kill;
         let row = row.clone();
         self.put_call(&row);
-        self.batch.put_task(TaskStep {
-            id: task,
-            conversation: row.conversation,
-            owner: Some(row.generation),
-            kind: task::kind::TOOL,
-            status: if ended.outcome == CallOutcome::Aborted {
-                "aborted"
-            } else {
-                "done"
-            },
-            background: false,
-            abort_mark: None,
-            waits: None::<&()>,
-            input: None::<&()>,
-            checkpoint: None::<&()>,
-            outcome: Some(&CallEnd {
-                terminate: ended.terminate,
-            }),
-            created_at: at,
-            ended_at: Some(at),
-        });
+        let status = match ended.outcome {
+            _ if ended.leaves => "completing",
+            CallOutcome::Aborted if ended.orphaned => "orphaned",
+            CallOutcome::Aborted => "aborted",
+            _ => "done",
+        };
+        self.put_ended_call(ordinal, status);
         for change in &ended.documents {
             self.batch.change_document(change);
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     consent::Consent,
-    document::DocumentError,
+    document::{DocumentChange, DocumentError},
     id::Millis,
     ledger::{CallOutcome, RunOutcome, RunState},
     read::output_of,
@@ -42,6 +42,9 @@ impl Actor {
         };
         let mut interrupted = Vec::new();
         for (ordinal, slot) in round.slots.iter().enumerate() {
+            if slot.holds() && !self.work.contains_key(&ordinal) {
+                self.tend_left(ordinal);
+            }
             let Some(row) = slot.row.as_ref().filter(|_| !slot.ended()) else {
                 continue;
             };
@@ -453,14 +456,25 @@ impl Actor {
                 }
                 Ok(ToolEnd::Completed(mut result)) => {
                     let documents = std::mem::take(&mut result.documents);
-                    match self.session.document_rows(&documents).await {
-                        Err(DocumentError::Session(error)) => return Err(Over(error)),
-                        Err(error) => Ended::text(CallOutcome::Error, error.to_string()),
-                        Ok(documents) => Ended {
-                            documents,
-                            ..Ended::of_tool(result)
-                        },
-                    }
+                    self.with_documents(Ended::of_tool(result), documents)
+                        .await?
+                }
+                Ok(ToolEnd::Leaves { mut result, work }) => {
+                    let documents = std::mem::take(&mut result.documents);
+                    // With a run that is being ended nothing new begins.
+                    let ended = match step.active().ending() {
+                        true => Ended::of_tool(result),
+                        false => step.leave(ordinal, &running.call, result, work),
+                    };
+                    self.with_documents(ended, documents).await?
+                }
+                Ok(ToolEnd::HandsOff { mut result, brief }) => {
+                    let documents = std::mem::take(&mut result.documents);
+                    let ended = Ended {
+                        handoff: Some(brief),
+                        ..Ended::of_tool(result)
+                    };
+                    self.with_documents(ended, documents).await?
                 }
                 Ok(ToolEnd::Interrupted { note }) => Ended::text(
                     CallOutcome::Interrupted,
@@ -498,6 +512,19 @@ impl Actor {
         Ok(())
     }
 
+    /// An end with the documents that change with it, or the error where they cannot.
+    async fn with_documents(
+        &self,
+        ended: Ended,
+        documents: Vec<DocumentChange>,
+    ) -> Result<Ended, Over> {
+        match self.session.document_rows(&documents).await {
+            Err(DocumentError::Session(error)) => Err(Over(error)),
+            Err(error) => Ok(Ended::text(CallOutcome::Error, error.to_string())),
+            Ok(documents) => Ok(Ended { documents, ..ended }),
+        }
+    }
+
     /// Commits a step that moved calls, together with what follows from it: the next
     /// call of a sequential round, or the end of the round.
     async fn after_results(&mut self, mut step: Step, name: &'static str) -> Result<(), Over> {
@@ -523,6 +550,7 @@ impl Actor {
                     step.propose(next);
                     step.show_moved(&tools);
                 }
+                None if !round.is_over() => {}
                 None => {
                     step.name = "round";
                     return self.finish_round(step).await;
@@ -560,13 +588,15 @@ impl Actor {
     }
 
     /// All calls have ended: the run goes on with what was steered, or ends.
-    async fn finish_round(&mut self, mut step: Step) -> Result<(), Over> {
+    pub(super) async fn finish_round(&mut self, mut step: Step) -> Result<(), Over> {
         let owes = step.owes();
         let round = step
             .active()
             .round
             .clone()
             .expect("a round that ends is there");
+        let mut briefs = round.slots.iter().rev();
+        let brief = briefs.find_map(|slot| slot.handoff.clone());
         if round.slots.iter().all(|slot| slot.terminate) {
             step.end_run(
                 RunOutcome::Answered {
@@ -575,6 +605,7 @@ impl Actor {
                 },
                 "done",
             );
+            step.hand_off(brief);
             step.next_run(false);
         } else {
             step.end_generation("done", "tools");
@@ -584,6 +615,7 @@ impl Actor {
             run.note.clear();
             let (inputs, autonomous) = (active.inputs.clone(), active.progress.autonomous);
             step.generation(run, inputs, autonomous);
+            step.hand_off(brief);
             step.steer();
         }
         step.put_generation();

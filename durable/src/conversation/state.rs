@@ -143,7 +143,9 @@ pub(crate) struct Slot {
     pub approvals: Vec<Arc<Approval>>,
     /// It ended and asked for the end of the run.
     pub terminate: bool,
-    /// It has begun, and waits.
+    /// It ended and asked for a context that begins anew.
+    pub handoff: Option<String>,
+    /// It has begun, and waits; or it ended, and what it left goes on.
     pub wait: Option<Arc<Waiting>>,
 }
 
@@ -288,6 +290,8 @@ fn no_run() -> SubmissionId {
 pub(crate) struct CallEnd {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminate: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<String>,
 }
 
 /// The outcome of an approval's task.
@@ -329,18 +333,19 @@ impl Active {
 }
 
 impl Round {
-    /// All calls that are left wait for a person.
+    /// All calls that are left wait: for a person, a time, work that they own or left.
     pub fn only_waits(&self) -> bool {
         let open: Vec<_> = self
             .slots
             .iter()
-            .filter(|slot| slot.row.is_some() && !slot.ended())
+            .filter(|slot| slot.row.is_some() && (!slot.ended() || slot.holds()))
             .collect();
         let waits = |slot: &&&Slot| {
-            matches!(
+            let waiting = matches!(
                 slot.state(),
                 state::WAITING | state::ASKING | state::SLEEPING | state::DELEGATED
-            )
+            );
+            waiting || slot.holds()
         };
         !open.is_empty() && open.iter().filter(waits).count() == open.len()
     }
@@ -377,6 +382,7 @@ impl Slot {
             row: None,
             approvals: Vec::new(),
             terminate: false,
+            handoff: None,
             wait: None,
         }
     }

@@ -11,7 +11,7 @@ use super::{
     decide::find,
     result::Ended,
     round::Running,
-    state::{Child, ChildPlace, Slot, WaitRow, Waiting},
+    state::{Child, ChildPlace, Round, Slot, WaitRow, Waiting},
     step::{NONE, Step},
 };
 use crate::{
@@ -77,13 +77,13 @@ impl Actor {
         Ok(())
     }
 
-    fn slot(&self, ordinal: usize) -> Option<&Slot> {
+    pub(super) fn slot(&self, ordinal: usize) -> Option<&Slot> {
         let round = self.state.run.as_ref()?.round.as_ref()?;
         round.slots.get(ordinal)
     }
 
     /// Lets a conversation that a call owns work, or end.
-    fn tend(&mut self, child: &Child, waiting: &Waiting) {
+    pub(super) fn tend(&mut self, child: &Child, waiting: &Waiting) {
         let (Work::Conversation(delegate), Some(conversation)) =
             (&child.awaited.work, child.conversation)
         else {
@@ -287,6 +287,12 @@ impl Actor {
             step.after_children(*ordinal);
         }
         step.show_moved(&self.tools());
+        let round = step.active().round.as_ref();
+        if round.is_some_and(Round::is_over) && !step.active().ending() {
+            // The last of what calls left has ended.
+            step.name = "round";
+            return self.finish_round(step).await;
+        }
         step.put_generation();
         self.commit_surely(step).await?;
         ordinals
@@ -314,7 +320,7 @@ pub(crate) fn child_request(task: TaskId) -> RequestId {
 
 impl Step {
     /// Makes what a call waits for; work of a key that is known is the same.
-    fn wait(
+    pub(super) fn wait(
         &mut self,
         ordinal: usize,
         requesters: &[Requester],
@@ -610,6 +616,13 @@ impl Step {
             }
         }
         let round = self.active().round.as_ref().expect("calls wait in a round");
+        let slot = &round.slots[ordinal];
+        if slot.ended() {
+            if !slot.holds() {
+                self.put_ended_call(ordinal, "done");
+            }
+            return;
+        }
         let (word, note) = round.slots[ordinal]
             .wait
             .as_ref()

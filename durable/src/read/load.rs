@@ -368,7 +368,10 @@ async fn round(
             .get_mut(row.ordinal)
             .ok_or_else(|| missing(format_args!("call {} of entry {entry}", row.ordinal)))?;
         let end: Option<CallEnd> = parse_opt(task.outcome.as_deref())?;
-        slot.terminate = end.is_some_and(|end| end.terminate);
+        if let Some(end) = end {
+            slot.terminate = end.terminate;
+            slot.handoff = end.handoff;
+        }
         if row.ended_at.is_none()
             && row.started()
             && let Some(checkpoint) = task.checkpoint.as_deref()
@@ -385,7 +388,7 @@ async fn round(
                 slot.approvals.push(Arc::new(approval));
             }
         }
-        if row.ended_at.is_none()
+        if (row.ended_at.is_none() || task.status == "completing")
             && let Some(wait) = parse_opt::<WaitRow>(task.waits.as_deref())?
         {
             let children = children(connection, generation.conversation, row.task).await?;

@@ -96,6 +96,48 @@ async fn an_abort_that_cannot_end_an_execution_settles_after_ten_seconds_and_owe
     engine.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn d063_what_ends_an_execution_runs_for_aborts_until_it_succeeded_and_never_for_a_close() {
+    let world = World::new();
+    world.script(|_| Reply::Call(vec![("bash", json!({}))]));
+    let tool = world.tool("bash", Replay::Attach, |_, _, _, _| std::future::pending());
+    let running = |view: &mooring_durable::view::ConversationView| {
+        view.calls.iter().any(|call| call.state == "running")
+    };
+    let killed = || tool.killed.lock().unwrap().len();
+    let reach = |reachable| {
+        let of = &tool.reachable;
+        of.store(reachable, std::sync::atomic::Ordering::SeqCst);
+    };
+    let (engine, id) = world.begin().await;
+    let submission = say(&engine, id, "go").await;
+    shows(&engine, id, "the call", running).await;
+    engine.close().await.unwrap();
+    assert_eq!(killed(), 0, "it goes on without this process");
+    let engine = world.start().await;
+    shows(&engine, id, "the call again", running).await;
+    reach(false);
+    engine.abort(id, AbortScope::Run).await.unwrap();
+    world.clock.awaited(START + 10_000).await;
+    world.clock.advance(10_000);
+    assert_eq!(settled(&engine, submission).await, "unanswered Aborted");
+    // Tries that fail are made again, by the next process too.
+    world.clock.awaited(START + 11_000).await;
+    world.clock.advance(1_000);
+    engine.close().await.unwrap();
+    assert_eq!(killed(), 0);
+    let engine = world.start().await;
+    reach(true);
+    eventually("the kill", async || {
+        world.clock.advance(1_000);
+        killed() == 1 && engine.open_executions().await.unwrap().is_empty()
+    })
+    .await;
+    engine.close().await.unwrap();
+    world.start().await.close().await.unwrap();
+    assert_eq!(killed(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_abort_that_was_committed_is_carried_out_by_the_next_process() {
     let world = World::new();

@@ -9,6 +9,7 @@ mod basics;
 mod branches;
 mod budget;
 mod compaction;
+mod completing;
 mod damage;
 mod disk;
 mod documents;

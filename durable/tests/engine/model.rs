@@ -231,6 +231,35 @@ async fn overflow_ends_the_run_with_the_providers_text() {
     engine.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn d051_a_run_whose_adapter_breaks_is_faulted_and_keeps_the_partial_answer() {
+    let world = World::new();
+    let gates = Gates::default();
+    let held = gates.clone();
+    world.script(move |request| match last_user(request).as_str() {
+        "go" => Reply::Break(held.clone(), "break", "so far"),
+        _ => Reply::Say("fine"),
+    });
+    let (engine, id) = world.begin().await;
+    let broken = say(&engine, id, "go").await;
+    let queued = say(&engine, id, "later").await;
+    shows(&engine, id, "the partial answer", |view| {
+        world.clock.advance(100);
+        !view.chunks.is_empty()
+    })
+    .await;
+    gates.open("break");
+    assert_eq!(settled(&engine, broken).await, "unanswered Faulted");
+    let shown = view(&engine, id).await;
+    assert_eq!(transcript(&shown.entries), ["U:go", "A:so far (aborted)"]);
+    assert!(shown.chunks.is_empty() && shown.inbox.len() == 1);
+    assert!(world.told().contains(&"attempt 1 Failed".into()));
+    let next = say(&engine, id, "next").await;
+    assert_eq!(settled(&engine, queued).await, "done");
+    assert_eq!(settled(&engine, next).await, "done");
+    engine.close().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d053_sections_that_cannot_be_rendered_do_not_stop_the_request() {
     let world = World::new();

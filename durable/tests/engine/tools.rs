@@ -348,9 +348,50 @@ async fn a_tool_that_fails_or_panics_does_not_end_the_run() {
     engine.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn d059_a_round_has_one_successor_although_the_process_ends_at_its_end() {
+    let world = World::new();
+    world.script(calls(&["quick", "slow"]));
+    let gates = Gates::default();
+    let held = gates.clone();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    world.tool("quick", Replay::Never, move |_, _, _, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { done("quick") }
+    });
+    world.tool("slow", Replay::Safe, move |_, _, _, _| {
+        let held = held.clone();
+        async move {
+            held.pass("slow").await;
+            done("slow")
+        }
+    });
+    let (engine, id) = world.begin().await;
+    let submission = say(&engine, id, "go").await;
+    shows(&engine, id, "the first result", |view| {
+        view.calls.iter().any(|call| call.state == "done")
+    })
+    .await;
+    // The last result and the round's end are one commit; it may stand or not.
+    gates.open("slow");
+    engine.abandon().await;
+    gates.open("slow");
+    let engine = world.start().await;
+    assert_eq!(settled(&engine, submission).await, "done");
+    let words = transcript(&view(&engine, id).await.entries);
+    assert_eq!(words, ["U:go", "A2", "R:quick", "R:slow", "A:over"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    let file = rusqlite::Connection::open(world.path()).unwrap();
+    let sql = "SELECT count(*) FROM task WHERE kind = 'pi.generation'";
+    let generations: i64 = file.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(generations, 2);
+    engine.close().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_runs_once_although_its_gate_is_asked_again_after_a_crash() {
-    // D055: the crash comes before the intent, while the gate is asked.
+async fn d055_a_call_runs_once_although_its_gate_is_asked_again_after_a_crash() {
+    // The crash comes before the intent, while the gate is asked.
     let world = World::new();
     world.script(calls(&["act"]));
     let runs = Arc::new(AtomicUsize::new(0));

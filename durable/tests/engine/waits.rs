@@ -385,7 +385,7 @@ async fn d071_siblings_of_what_failed_before_a_crash_are_ended_when_it_is_open_a
 }
 
 #[tokio::test]
-async fn a_conversation_of_a_call_answers_it_and_a_rerun_finds_the_same_one() {
+async fn d083_a_conversation_of_a_call_answers_it_is_found_again_and_runs_on_its_own_afterwards() {
     let settings = json!({"title": "child", "plain": true});
     let on = json!([{"is": "conversation", "key": "c", "text": "look", "settings": settings}]);
     let waiting = Waiting::new(vec![vec![json!({ "on": on })]]);
@@ -430,7 +430,7 @@ async fn a_conversation_of_a_call_answers_it_and_a_rerun_finds_the_same_one() {
     assert_eq!(told(&engine, id).await, ["R:c: done found it"]);
     let run = view(&engine, child).await;
     assert!(run.run.is_none());
-    // D083: what was a subagent's runs like any other.
+    // What was a subagent's runs like any other.
     talk(&engine, child, "once more").await;
     assert_eq!(open_work(&waiting.world), 0);
     engine.close().await.unwrap();
@@ -625,6 +625,63 @@ async fn a_call_whose_code_is_missing_stays_and_goes_on_once_it_is_back() {
     let engine = waiting.start().await;
     assert_eq!(settled(&engine, asked).await, "done");
     assert_eq!(told(&engine, id).await, ["R:q: local:bert blue"]);
+    engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn d079_of_a_blocked_call_what_it_owns_is_aborted_first_and_it_is_orphaned() {
+    let on = json!([{"is": "conversation", "key": "c", "text": "hang"}]);
+    let waiting = Waiting::new(vec![vec![json!({ "on": on })]]);
+    let (engine, id) = waiting.begin().await;
+    let asked = say(&engine, id, "wait 0").await;
+    let child = owned(&engine, id).await;
+    engine.abandon().await;
+    // A program without the tool.
+    let engine = waiting.world.start().await;
+    in_state(&engine, id, "delegated").await;
+    eventually("the child's request", async || {
+        waiting.world.model.requests.lock().unwrap().len() >= 3
+    })
+    .await;
+    engine.abort(id, AbortScope::Run).await.unwrap();
+    assert_eq!(settled(&engine, asked).await, "unanswered Aborted");
+    assert!(view(&engine, child).await.run.is_none());
+    let told = waiting.world.told();
+    let ends: Vec<_> = told
+        .iter()
+        .filter(|word| *word == "unanswered Aborted" || word.starts_with("end wait"))
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            "unanswered Aborted",
+            "end wait Aborted",
+            "unanswered Aborted"
+        ],
+        "the child's, the call's, its run's"
+    );
+    let file = rusqlite::Connection::open(waiting.world.path()).unwrap();
+    let sql = "SELECT status FROM task WHERE kind = 'pi.tool'";
+    let status: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(status, "orphaned");
+    engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_has_begun_is_not_decided_again_when_the_policy_changes() {
+    let plan = json!({"on": [{"is": "question", "key": "q", "text": "which?"}]});
+    let waiting = Waiting::new(vec![vec![plan]]);
+    let (engine, id) = waiting.begin().await;
+    let asked = say(&engine, id, "wait 0").await;
+    in_state(&engine, id, "asking").await;
+    let decided = waiting.world.gate.1.load(Ordering::SeqCst);
+    engine.policy_changed();
+    let task = engine.questions().await.unwrap()[0].task;
+    let answer = engine.answer(task, "blue".into(), bert(), Vec::new()).await;
+    assert!(answer.unwrap().unwrap().0);
+    assert_eq!(settled(&engine, asked).await, "done");
+    assert_eq!(waiting.world.gate.1.load(Ordering::SeqCst), decided);
+    assert_eq!(waiting.waiter.runs.load(Ordering::SeqCst), 1);
     engine.close().await.unwrap();
 }
 

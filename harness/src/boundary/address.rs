@@ -124,7 +124,10 @@ mod tests {
             ("ff02::1", "multicast"),
         ] {
             let found = closed(address.parse().unwrap());
-            assert!(found.is_some_and(|found| found.contains(what)), "{address}: {found:?}");
+            assert!(
+                found.is_some_and(|found| found.contains(what)),
+                "{address}: {found:?}"
+            );
         }
         for address in [
             "1.1.1.1",

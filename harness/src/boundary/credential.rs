@@ -188,7 +188,11 @@ mod tests {
             ("abc-3", &secret),
             ("", &secret),
         ] {
-            assert_eq!(credentials.check(execution, secret).await, None, "{execution}");
+            assert_eq!(
+                credentials.check(execution, secret).await,
+                None,
+                "{execution}"
+            );
         }
         credentials.end("abc-1");
         assert_eq!(credentials.check("abc-1", &secret).await, None);

@@ -148,7 +148,9 @@ fn parse_target(method: &str, target: &str) -> Result<Target, BadHead> {
     match target {
         target if target.starts_with('/') => Ok(Target::Origin(target.to_owned())),
         target if target.contains("://") => Ok(Target::Absolute(target.to_owned())),
-        _ => Err(BadHead::Wrong("the request's target is no path and no address")),
+        _ => Err(BadHead::Wrong(
+            "the request's target is no path and no address",
+        )),
     }
 }
 
@@ -181,7 +183,9 @@ impl Head {
             "proxy-authorization",
         ] {
             if count(name) > 1 {
-                return Err(BadHead::Wrong("a field that may be there once is there twice"));
+                return Err(BadHead::Wrong(
+                    "a field that may be there once is there twice",
+                ));
             }
         }
         if count("content-length") + count("transfer-encoding") > 1 {
@@ -196,11 +200,11 @@ impl Head {
                 && !named.eq_ignore_ascii_case(&full)
                 && !named.eq_ignore_ascii_case(bare)
             {
-                return Err(BadHead::Wrong("the Host field names another host than CONNECT"));
+                return Err(BadHead::Wrong(
+                    "the Host field names another host than CONNECT",
+                ));
             }
-            if !matches!(self.field("content-length"), "" | "0")
-                || count("transfer-encoding") > 0
-            {
+            if !matches!(self.field("content-length"), "" | "0") || count("transfer-encoding") > 0 {
                 return Err(BadHead::Wrong("CONNECT has no body"));
             }
         }
@@ -231,10 +235,7 @@ mod tests {
                 "GET http://a.example/x HTTP/1.1\n",
                 Target::Absolute("http://a.example/x".into()),
             ),
-            (
-                "GET /git/x HTTP/1.0\n",
-                Target::Origin("/git/x".into()),
-            ),
+            ("GET /git/x HTTP/1.0\n", Target::Origin("/git/x".into())),
         ] {
             assert_eq!(parsed(line).unwrap().target, target, "{line}");
         }
@@ -290,7 +291,13 @@ mod tests {
         let pair = ("user".to_owned(), "se:cret".to_owned());
         assert_eq!(head("Basic dXNlcjpzZTpjcmV0"), Some(pair.clone()));
         assert_eq!(head("basic  dXNlcjpzZTpjcmV0 "), Some(pair));
-        for value in ["", "Basic", "Bearer dXNlcjpzZTpjcmV0", "Basic !", "Basic dXNlcg=="] {
+        for value in [
+            "",
+            "Basic",
+            "Bearer dXNlcjpzZTpjcmV0",
+            "Basic !",
+            "Basic dXNlcg==",
+        ] {
             assert_eq!(head(value), None, "{value}");
         }
     }

@@ -138,10 +138,14 @@ impl Boundary {
                 let Some(_origin) = self.origin(&head, "authorization").await else {
                     return stranger(401).send(&connection).await;
                 };
-                Answer::new(404, "no repository is served here").send(&connection).await;
+                Answer::new(404, "no repository is served here")
+                    .send(&connection)
+                    .await;
             }
             Target::Origin(_) => {
-                Answer::new(404, "nothing is served here").send(&connection).await;
+                Answer::new(404, "nothing is served here")
+                    .send(&connection)
+                    .await;
             }
         }
     }

@@ -46,9 +46,7 @@ pub async fn serve(
         }
         Err(answer) => answer,
     };
-    boundary
-        .credentials
-        .note(&origin, refused.text.clone());
+    boundary.credentials.note(&origin, refused.text.clone());
     tracing::info!(
         conversation = origin.conversation.0,
         task = origin.task.0,
@@ -94,7 +92,11 @@ fn decide(boundary: &Boundary, host: &str, port: u16) -> Decision {
         action: Action::Connect { host, port },
     };
     let rules = &boundary.source.current().rules;
-    mooring_policy::decide(rules, &mooring_policy::read(&call), &NoEnvironment::default())
+    mooring_policy::decide(
+        rules,
+        &mooring_policy::read(&call),
+        &NoEnvironment::default(),
+    )
 }
 
 /// What whoever was refused has to know.
@@ -126,7 +128,9 @@ async fn forward(
     mut outside: tokio::net::TcpStream,
 ) {
     let begun = async {
-        write(&connection, b"HTTP/1.1 200 Connection established\r\n\r\n").await.ok()?;
+        write(&connection, b"HTTP/1.1 200 Connection established\r\n\r\n")
+            .await
+            .ok()?;
         Some(hello::read(rest, &connection, host).await)
     };
     let said = match tokio::time::timeout(HELLO_PATIENCE, begun).await {

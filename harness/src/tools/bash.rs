@@ -146,9 +146,11 @@ impl Act for Bash {
                 Some(Frame::Finished(outcome)) => {
                     let mut result = result(&outcome, offset, shown);
                     let notes = hands.boundary.credentials.notes(&call.execution);
-                    result
-                        .content
-                        .extend(notes.into_iter().map(|note| Part::text(format!("[{note}]"))));
+                    result.content.extend(
+                        notes
+                            .into_iter()
+                            .map(|note| Part::text(format!("[{note}]"))),
+                    );
                     return Ok(ToolEnd::Completed(result));
                 }
                 Some(Frame::Gone(gone)) => {

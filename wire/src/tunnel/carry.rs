@@ -86,11 +86,7 @@ async fn inward(
 }
 
 /// The buffer lives only here, not while the connection waits.
-fn transfer(
-    tcp: &ReadHalf<'_>,
-    connection: &Connection,
-    room: usize,
-) -> io::Result<Option<usize>> {
+fn transfer(tcp: &ReadHalf<'_>, connection: &Connection, room: usize) -> io::Result<Option<usize>> {
     let mut buffer = [0; PIECE];
     let count = tcp.try_read(&mut buffer[..room.min(PIECE)])?;
     Ok(match count {

@@ -9,9 +9,7 @@ use bytes::BytesMut;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 
-use super::{
-    ALL_GROWTH, Connection, LARGEST_WINDOW, MOST_CREDIT, PIECE, REASON, WINDOW,
-};
+use super::{ALL_GROWTH, Connection, LARGEST_WINDOW, MOST_CREDIT, PIECE, REASON, WINDOW};
 use crate::sandbox::{TunnelFrame, tunnel_frame::Frame};
 
 /// Who opens connections.
@@ -106,11 +104,7 @@ impl Line {
     }
 
     fn wake(&mut self) {
-        let wakers = [
-            self.reader.take(),
-            self.writer.take(),
-            self.watcher.take(),
-        ];
+        let wakers = [self.reader.take(), self.writer.take(), self.watcher.take()];
         for waker in wakers.into_iter().flatten() {
             waker.wake();
         }

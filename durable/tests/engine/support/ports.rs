@@ -88,6 +88,8 @@ pub enum Reply {
     Fail(ModelError),
     /// Streams this, and then never ends.
     Hang(&'static str),
+    /// Streams this, and breaks once a gate of that name is open.
+    Break(Gates, &'static str, &'static str),
     /// Says this once a gate of that name is open.
     After(Gates, &'static str, &'static str),
 }
@@ -159,6 +161,11 @@ impl Model for TestModel {
                         return Err(ModelError::Cancelled);
                     }
                 }
+            }
+            Reply::Break(gates, name, text) => {
+                sink.text(text);
+                gates.pass(name).await;
+                panic!("a test's adapter breaks");
             }
             Reply::Hang(text) => {
                 self.flow
