@@ -1,10 +1,12 @@
 //! The protobuf contracts of Mooring, [`sandbox`] and [`harness`], and how
 //! they travel: over Unix sockets ([`uds`]) under
-//! `mooring dev`, over mutual TLS ([`tls`]) in a cluster. What commands send to
-//! the world travels inside the sandbox's contract ([`tunnel`]).
+//! `mooring dev`, over mutual TLS ([`tls`]) in a cluster, and between a harness
+//! and a sandbox on another machine that were paired ([`pairing`]). What commands
+//! send to the world travels inside the sandbox's contract ([`tunnel`]).
 
 pub mod code;
 mod error;
+pub mod pairing;
 pub mod shown;
 pub mod tls;
 pub mod tunnel;

@@ -34,12 +34,12 @@ use tonic::transport::{Channel, Endpoint};
 use crate::WireError;
 
 /// A handshake that takes longer is given up.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Handshakes at a time; further connections wait in the kernel's backlog.
 const HANDSHAKES: usize = 64;
 /// Files are looked at for changes at most this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-const ALPN: &[u8] = b"h2";
+pub(crate) const ALPN: &[u8] = b"h2";
 
 /// Makes `ring` the process's provider. Two providers are linked in, and
 /// rustls chooses none by itself; a second call changes nothing.
@@ -47,7 +47,7 @@ pub fn install_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -517,6 +517,25 @@ pub fn incoming(
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     let acceptor = TlsAcceptor::from(Arc::new(config));
+    Ok(connections(listener, move |socket| {
+        let acceptor = acceptor.clone();
+        async move {
+            let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(socket));
+            handshake.await.ok()?.ok()
+        }
+    }))
+}
+
+/// The connections of a listener that come out of their handshake.
+pub(crate) fn connections<C, H, F>(
+    listener: TcpListener,
+    handshake: H,
+) -> ReceiverStream<std::io::Result<C>>
+where
+    C: Send + 'static,
+    H: Fn(TcpStream) -> F + Send + 'static,
+    F: Future<Output = Option<C>> + Send + 'static,
+{
     let (connections, stream) = mpsc::channel(HANDSHAKES);
     tokio::spawn(async move {
         let permits = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES));
@@ -530,19 +549,17 @@ pub fn incoming(
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let (acceptor, connections) = (acceptor.clone(), connections.clone());
+            let _ = socket.set_nodelay(true);
+            let (handshake, connections) = (handshake(socket), connections.clone());
             tokio::spawn(async move {
-                let _ = socket.set_nodelay(true);
-                if let Ok(Ok(connection)) =
-                    tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await
-                {
+                if let Some(connection) = handshake.await {
                     let _ = connections.send(Ok(connection)).await;
                 }
                 drop(permit);
             });
         }
     });
-    Ok(ReceiverStream::new(stream))
+    ReceiverStream::new(stream)
 }
 
 /// A channel to a server that must carry `name`; it connects at the first call,
