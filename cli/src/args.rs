@@ -87,6 +87,8 @@ pub enum Command {
     Status(OutputArgs),
     /// End the harness and the sandbox of this project; nothing is lost.
     Stop,
+    /// Let commands of a project on another machine run on this one, and pair the two.
+    Sandbox(PlaceArgs),
     /// Check, explain, compare and test policies; nothing needs to run for it.
     Policy(PolicyArgs),
     /// Print a completion script for a shell.
@@ -102,9 +104,77 @@ pub enum Command {
     SandboxDaemon(SandboxArgs),
 }
 
+/// `mooring sandbox`.
+#[derive(Clone, Debug, Args)]
+pub struct PlaceArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PlaceCommand,
+}
+
+/// What to do with a sandbox for another machine.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PlaceCommand {
+    /// Serve the project's folder on this machine to the harness of another one.
+    ///
+    /// Files and commands of the agent are here, in a sandbox without network;
+    /// conversations, keys and decisions stay there. A code that is printed pairs
+    /// the two once; `mooring dev --sandbox HOST:PORT` there asks for it.
+    Serve(ServeArgs),
+    /// Show with which harness this project's sandbox is paired, or make a new code.
+    Pair {
+        /// Make a new code; whoever uses it takes the place of the paired harness.
+        #[arg(long)]
+        new: bool,
+    },
+    /// End a pairing: with an address that of this project's harness with the sandbox
+    /// there, without one that of the sandbox which is served here.
+    Forget {
+        /// The sandbox that this project no longer uses.
+        #[arg(value_name = "HOST:PORT")]
+        address: Option<String>,
+    },
+}
+
+/// `mooring sandbox serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7443")]
+    pub listen: std::net::SocketAddr,
+    /// Run commands even where nothing can hold them in a sandbox.
+    #[arg(long)]
+    pub allow_unisolated: bool,
+    /// What commands find.
+    #[command(flatten)]
+    pub commands: CommandArgs,
+}
+
+/// What commands in a sandbox find.
+#[derive(Clone, Debug, Default, Args)]
+pub struct CommandArgs {
+    /// Folder of this machine that commands may read; may be given several times.
+    #[arg(long, value_name = "FOLDER")]
+    pub read_only: Vec<PathBuf>,
+    /// Environment of commands, as NAME=VALUE; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Bytes of output kept whole for one command.
+    #[arg(long, value_name = "BYTES")]
+    pub output_bytes: Option<u64>,
+}
+
 /// What starting the harness needs.
 #[derive(Clone, Debug, Default, Args)]
 pub struct StartArgs {
+    /// Files and commands are in this sandbox on another machine, where
+    /// `mooring sandbox serve` runs, also from then on; `local`: on this one again.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub sandbox: Option<String>,
+    /// File with the code that pairs them, `-` for standard input; without it
+    /// MOORING_PAIRING_CODE, else it is asked for.
+    #[arg(long, value_name = "FILE", requires = "sandbox")]
+    pub pairing_code: Option<PathBuf>,
     /// Run commands even where nothing can hold them in a sandbox.
     #[arg(long)]
     pub allow_unisolated: bool,
@@ -552,6 +622,9 @@ pub struct HarnessArgs {
     /// Names that lead elsewhere than the resolver says (`crates.io:443=10.1.2.3:8443`).
     #[arg(long, env = "MOORING_CONNECT_TO", value_delimiter = ',')]
     pub connect_to: Vec<mooring_harness::boundary::ConnectTo>,
+    /// HOST:PORT of the sandbox on another machine.
+    #[arg(long)]
+    pub sandbox: Option<String>,
 }
 
 /// `mooring sandbox-daemon`: what a harness starts.
@@ -566,15 +639,9 @@ pub struct SandboxArgs {
     /// Files of the project that commands may not change.
     #[arg(long)]
     pub protect: Vec<PathBuf>,
-    /// Folders of the host that commands may read.
-    #[arg(long)]
-    pub read_only: Vec<PathBuf>,
-    /// Environment of commands, as NAME=VALUE.
-    #[arg(long)]
-    pub env: Vec<String>,
-    /// Bytes of output kept whole for one command.
-    #[arg(long)]
-    pub output_bytes: Option<u64>,
+    /// What commands find.
+    #[command(flatten)]
+    pub commands: CommandArgs,
 }
 
 #[cfg(test)]

@@ -342,7 +342,11 @@ pub fn banner(status: &StatusResponse, project: &str, rehearsal: bool) -> Line {
                 0 => String::new(),
                 _ => format!(" (without {})", one_line(&sandbox.missing.join(", "), 60)),
             };
-            format!("sandbox {}{missing}", grade(&sandbox.grade))
+            let place = match sandbox.address.as_str() {
+                "" => String::new(),
+                address => format!(" at {}", one_line(address, 60)),
+            };
+            format!("sandbox {}{place}{missing}", grade(&sandbox.grade))
         }
         Some(sandbox) if !is_starting(sandbox) => {
             format!("no sandbox: {}", one_line(&sandbox.error, 80))

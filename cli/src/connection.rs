@@ -72,6 +72,7 @@ impl Connection {
         let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
         let (mut client, mut status) = Self::attach_or_start(&plan).await?;
         check_workspace(&plan, &status)?;
+        check_sandbox(&plan, &status)?;
         let unwilling = plan.allow_unisolated && is_unisolated_refused(&status);
         if (is_outdated(&status) || unwilling) && status.running == 0 {
             stop(&plan).await?;
@@ -370,6 +371,23 @@ fn check_workspace(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// The sandbox that is named must be the one in use.
+fn check_sandbox(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
+    let running = status.sandbox.as_ref().map_or("", |s| s.address.as_str());
+    let asked = plan.sandbox.as_ref().map_or("", |remote| remote.address());
+    if !plan.sandbox_named || running == asked {
+        return Ok(());
+    }
+    let told = |address: &str| match address {
+        "" => "a sandbox on this machine".to_owned(),
+        address => format!("the sandbox at {address}"),
+    };
+    Err(Error::OtherSandbox {
+        running: told(running),
+        asked: told(asked),
+    })
 }
 
 /// The lock, or nothing where another client has it. Dropping the file frees it.

@@ -46,6 +46,23 @@ pub enum Error {
         /// The file that was asked for.
         asked: PathBuf,
     },
+    /// Another sandbox is in use.
+    #[error(
+        "the harness of this project runs with {running}, not with {asked}: \
+         `mooring stop` ends it, then start again"
+    )]
+    OtherSandbox {
+        /// The sandbox in use.
+        running: String,
+        /// The one that was asked for.
+        asked: String,
+    },
+    /// A sandbox on another machine.
+    #[error(transparent)]
+    Pairing(#[from] mooring_wire::pairing::PairingError),
+    /// The sandbox that this machine serves.
+    #[error(transparent)]
+    Serve(#[from] mooring_sandbox::SandboxError),
     /// The harness ended before it answered.
     #[error("the harness did not start ({status}); the end of {log}:\n{tail}", log = log.display())]
     HarnessEnded {

@@ -12,6 +12,7 @@ mod exit;
 mod format;
 mod json;
 mod keys;
+mod pairing;
 mod printer;
 mod processes;
 mod project;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Harness(args) => processes::run_harness(cli.project, args),
         Command::SandboxDaemon(args) => processes::run_sandbox_daemon(cli.project, args),
         Command::Policy(args) => commands::policy::run(&args),
+        Command::Sandbox(args) => commands::sandbox::run(cli.project.as_deref(), args.command),
         command => run_client(cli.project, command),
     }
 }

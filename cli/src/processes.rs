@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mooring_durable::error::OpenError;
-use mooring_sandbox::{CommandEnvironment, DevOptions, Limits, Unisolated};
+use mooring_harness::Remote;
+use mooring_sandbox::{CommandEnvironment, DevOptions, Limits, Listen, Unisolated};
 
-use crate::args::{HarnessArgs, SandboxArgs};
+use crate::args::{CommandArgs, HarnessArgs, SandboxArgs};
 use crate::cluster::Target;
 use crate::error::Error;
 use crate::project::{Project, State};
@@ -22,6 +23,8 @@ use crate::project::{Project, State};
 const IDLE_EXIT: Duration = Duration::from_secs(30 * 60);
 /// A log that is longer than this at a start becomes `harness.log.1`.
 const LOG_BYTES: u64 = 8 << 20;
+/// Environment variable of the code that pairs a sandbox on another machine.
+pub const PAIRING_CODE: &str = "MOORING_PAIRING_CODE";
 /// Exit status of a harness that found the database owned by another one.
 pub const OWNED: u8 = 75;
 /// What is shown of the log of a harness that did not start.
@@ -47,6 +50,10 @@ pub struct Plan {
     pub workspace: Option<PathBuf>,
     /// Whether commands may run where the sandbox cannot hold them.
     pub allow_unisolated: bool,
+    /// The sandbox on another machine; one on this machine without it.
+    pub sandbox: Option<Remote>,
+    /// Whether the command line names the sandbox.
+    pub sandbox_named: bool,
     /// The workspace in a cluster that is meant; its harness is not started here.
     pub cluster: Option<Arc<Target>>,
 }
@@ -83,6 +90,8 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
         });
     }
     plan.state.use_workspace(workspace.as_deref())?;
+    let sandbox = plan.sandbox.as_ref().map(Remote::address);
+    plan.state.use_sandbox(sandbox)?;
     let path_error = |path: &Path, error: std::io::Error| Error::Path {
         path: path.to_owned(),
         why: error.to_string(),
@@ -115,6 +124,9 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
     };
     if plan.allow_unisolated {
         command.arg("--allow-unisolated");
+    }
+    if let Some(address) = sandbox {
+        command.arg("--sandbox").arg(address);
     }
     let child = command
         .env_clear()
@@ -160,9 +172,10 @@ fn is_passed_on(name: &str) -> bool {
     ];
     const PREFIXES: &[&str] = &["LC_", "XDG_", "MOORING_", "GIT_AUTHOR_", "GIT_COMMITTER_"];
     const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
-    NAMES.contains(&name)
+    let known = NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || PROXIES.iter().any(|proxy| name.eq_ignore_ascii_case(proxy))
+        || PROXIES.iter().any(|proxy| name.eq_ignore_ascii_case(proxy));
+    known && name != PAIRING_CODE
 }
 
 fn tail(path: &Path, from: u64) -> std::io::Result<String> {
@@ -204,8 +217,20 @@ pub fn run_harness(project: Option<PathBuf>, args: HarnessArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let remote = args
+        .sandbox
+        .map(|address| Remote::new(&address, &crate::project::remote_folder(&args.state)))
+        .transpose();
+    let remote = match remote {
+        Ok(remote) => remote,
+        Err(error) => {
+            eprintln!("mooring harness: {error}");
+            return ExitCode::from(2);
+        }
+    };
     let launch = mooring_harness::Launch {
         project,
+        remote,
         state: args.state,
         socket: args.socket,
         sandbox_socket: args.sandbox_socket,
@@ -258,6 +283,21 @@ fn daemon_options(
     var: impl Fn(&str) -> Option<OsString>,
 ) -> Result<DevOptions, String> {
     let project = project.ok_or("--project is missing")?;
+    let options = sandbox_options(project, args.state, args.commands, var)?;
+    Ok(DevOptions {
+        listen: Listen::Socket(args.socket),
+        protected: args.protect,
+        ..options
+    })
+}
+
+/// How a sandbox on this machine is made. It listens nowhere yet.
+pub fn sandbox_options(
+    project: PathBuf,
+    state: PathBuf,
+    args: CommandArgs,
+    var: impl Fn(&str) -> Option<OsString>,
+) -> Result<DevOptions, String> {
     let home = var("HOME").map(PathBuf::from).ok_or("HOME is not set")?;
     let mut environment = CommandEnvironment::default();
     if let Some(path) = var("PATH").and_then(|path| path.into_string().ok()) {
@@ -282,11 +322,11 @@ fn daemon_options(
     };
     Ok(DevOptions {
         project,
-        state: args.state,
-        socket: args.socket,
+        state,
+        listen: Listen::Socket(PathBuf::new()),
         home,
         read_only,
-        protected: args.protect,
+        protected: Vec::new(),
         environment,
         limits,
         // The harness refuses its tools until a person has agreed, and tells why.
@@ -325,6 +365,7 @@ mod tests {
             "GIT_ASKPASS",
             "LD_PRELOAD",
             "SSH_AUTH_SOCK",
+            PAIRING_CODE,
         ] {
             assert!(!is_passed_on(name), "{name}");
         }

@@ -190,6 +190,32 @@ impl State {
         })
     }
 
+    /// Address of the sandbox on another machine that this project uses, whoever
+    /// starts its harness, until a person names another place.
+    pub fn sandbox_in_use(&self) -> Option<String> {
+        fs::read_to_string(self.sandbox_mark()).ok()
+    }
+
+    /// Keeps where the commands of this project run.
+    pub fn use_sandbox(&self, address: Option<&str>) -> Result<(), Error> {
+        let mark = self.sandbox_mark();
+        let kept = match address {
+            Some(address) => fs::write(&mark, address),
+            None => match fs::remove_file(&mark) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
+        };
+        kept.map_err(|error| Error::Path {
+            path: mark,
+            why: error.to_string(),
+        })
+    }
+
+    fn sandbox_mark(&self) -> PathBuf {
+        self.folder.join("sandbox-in-use")
+    }
+
     fn workspace_mark(&self) -> PathBuf {
         self.folder.join("workspace-in-use")
     }
@@ -203,6 +229,11 @@ impl State {
     pub fn history(&self) -> PathBuf {
         self.folder.join("history")
     }
+}
+
+/// In a state folder: what the harness has for sandboxes on other machines.
+pub fn remote_folder(state: &Path) -> PathBuf {
+    state.join("remote")
 }
 
 impl StateHome {
@@ -250,6 +281,22 @@ impl StateHome {
             why: format!("cannot be renamed to {}: {error}", new.display()),
         })?;
         self.open(project)
+    }
+
+    /// The state of a sandbox that serves this project to another machine, made if
+    /// it is new.
+    pub fn served(&self, project: &Project) -> Result<PathBuf, Error> {
+        let folder = self.folder.join("served");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| Error::Path {
+                path: folder.clone(),
+                why: error.to_string(),
+            })?;
+        let name = self.state_folder(&project.root);
+        private_folder(folder.join(name.file_name().unwrap_or_default()))
     }
 
     /// A folder in place of the project's, for a workspace in a cluster.

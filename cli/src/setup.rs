@@ -3,11 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use mooring_harness::Remote;
+
 use crate::args::StartArgs;
 use crate::connection::{self, Connection};
 use crate::error::Error;
+use crate::pairing;
 use crate::processes::Plan;
-use crate::project::{Found, Moved, Project, State, StateHome};
+use crate::project::{self, Found, Moved, Project, State, StateHome};
 use crate::text::one_line;
 
 /// The project that the command is about.
@@ -35,14 +38,35 @@ pub async fn plan(
         },
     };
     let workspace = workspace.map(canonical).transpose()?;
+    let sandbox = sandbox(&state, start).await?;
     let allow_unisolated = start.allow_unisolated || unisolated_mark(&state).exists();
     Ok(Plan {
         project,
         state,
         workspace,
         allow_unisolated,
+        sandbox,
+        sandbox_named: start.sandbox.is_some(),
         cluster: None,
     })
+}
+
+/// The sandbox on another machine that is named or in use; one that is named is
+/// paired where it is not.
+async fn sandbox(state: &State, start: &StartArgs) -> Result<Option<Remote>, Error> {
+    let remote = |address: &str| {
+        Remote::new(address, &project::remote_folder(&state.folder)).map_err(Error::Usage)
+    };
+    match (&start.sandbox, state.sandbox_in_use()) {
+        (Some(place), _) if place == "local" => Ok(None),
+        (Some(address), _) => {
+            let remote = remote(address)?;
+            pairing::agree(&remote, start.pairing_code.as_deref()).await?;
+            Ok(Some(remote))
+        }
+        (None, Some(address)) => remote(&address).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// A connection for a command that is about what was said and done: the harness
@@ -105,6 +129,8 @@ async fn adopt(states: &StateHome, project: &Project, moved: &Moved) -> Result<S
         state: moved.state.clone(),
         workspace: None,
         allow_unisolated: false,
+        sandbox: None,
+        sandbox_named: false,
         cluster: None,
     };
     connection::stop(&old).await?;

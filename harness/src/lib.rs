@@ -29,4 +29,5 @@ pub mod workspace;
 
 pub use error::Error;
 pub use run::{Launch, run};
+pub use sandbox::Remote;
 pub use workspace::default_workspace;

@@ -10,7 +10,7 @@ use crate::{
     clients::{Clients, CountLayer, idle},
     error::Error,
     model::KeyStore,
-    sandbox::{Daemon, Link, Place},
+    sandbox::{Daemon, Link, Place, Remote},
     workspace::{Source, default_workspace},
 };
 
@@ -25,6 +25,8 @@ pub struct Launch {
     pub socket: PathBuf,
     /// Socket of the sandbox daemon.
     pub sandbox_socket: PathBuf,
+    /// A sandbox on another machine, in place of a daemon on this one.
+    pub remote: Option<Remote>,
     /// Workspace file; the default Workspace without one.
     pub workspace: Option<PathBuf>,
     /// Commands may run without isolation.
@@ -86,9 +88,12 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
     let fallback = default_workspace(&name.unwrap_or_default(), |key| keys.has(key));
     let source = Arc::new(Source::open(launch.workspace.clone(), fallback)?);
     let script_folder = launch.workspace.as_ref().and_then(|path| path.parent());
-    let place = Place::Here {
-        socket: launch.sandbox_socket.clone(),
-        daemon: launch.daemon(&source)?,
+    let place = match &launch.remote {
+        Some(remote) => Place::Remote(remote.clone()),
+        None => Place::Here {
+            socket: launch.sandbox_socket.clone(),
+            daemon: launch.daemon(&source)?,
+        },
     };
     let mut harness = Assembly {
         database: launch.database(),

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::libc;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
@@ -20,7 +21,10 @@ use crate::folders::{
 };
 use crate::guard::Guarded;
 use crate::mounts;
-use crate::options::{CommandEnvironment, DevOptions, Egress, Limits, PodOptions, Unisolated};
+use crate::options::{
+    CommandEnvironment, DevOptions, Egress, Limits, Listen, PodOptions, Unisolated,
+};
+use crate::pairing::Pairing;
 use crate::protocol;
 use crate::supervisor::Surroundings;
 use crate::sys::{self, Forked};
@@ -56,6 +60,10 @@ pub(crate) enum Listener {
         credentials: std::sync::Arc<mooring_wire::tls::Credentials>,
         harness: String,
     },
+    Paired {
+        listener: std::net::TcpListener,
+        pairing: Arc<Pairing>,
+    },
 }
 
 /// The daemon's side of the sandbox, ready to serve.
@@ -82,6 +90,31 @@ pub struct Entered {
     pub(crate) uid: u32,
     /// Held as long as the daemon lives.
     pub(crate) lock: OwnedFd,
+}
+
+impl Entered {
+    /// What holds commands back.
+    pub fn grade(&self) -> Grade {
+        self.grade
+    }
+
+    /// What the grade lacks, for people.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The project's folder.
+    pub fn project(&self) -> &Path {
+        &self.project
+    }
+
+    /// Where it listens, and the pairing, of a daemon that another machine's harness uses.
+    pub fn pairing(&self) -> Option<(std::net::SocketAddr, &Pairing)> {
+        match &self.listener {
+            Listener::Paired { listener, pairing } => Some((listener.local_addr().ok()?, pairing)),
+            Listener::Unix(_) | Listener::Tls { .. } => None,
+        }
+    }
 }
 
 /// Everything that is fixed before the processes part.
@@ -123,8 +156,21 @@ pub fn enter(options: DevOptions) -> Result<Entered, SandboxError> {
         .iter()
         .filter_map(|path| path.canonicalize().ok())
         .collect();
+    let (listener, socket) = match &options.listen {
+        Listen::Socket(path) => {
+            let listener = Listener::Unix(mooring_wire::uds::bind(path)?);
+            (listener, Some(canonical(path)?))
+        }
+        Listen::Paired(address) => {
+            let listener = Listener::Paired {
+                listener: listen(*address)?,
+                pairing: Arc::new(Pairing::open(&state)?),
+            };
+            (listener, None)
+        }
+    };
     let prepared = Prepared {
-        listener: Listener::Unix(mooring_wire::uds::bind(&options.socket)?),
+        listener,
         lock,
         records: open_folder(&state.join("records"))?,
         output: open_folder(&state.join("output"))?,
@@ -137,23 +183,25 @@ pub fn enter(options: DevOptions) -> Result<Entered, SandboxError> {
         limits: options.limits,
         egress: Egress::Warn,
     };
-    let socket = canonical(&options.socket)?;
     let read_only: Vec<(PathBuf, PathBuf)> = options
         .read_only
         .iter()
         .filter_map(|path| Some((path.canonicalize().ok()?, path.clone())))
         .collect();
-    sys::ignore_hangup();
-    // Refused where the process leads a group already, and then not needed.
-    let _ = rustix::process::setsid();
+    // One that somebody started in a terminal ends with it.
+    if socket.is_some() {
+        sys::ignore_hangup();
+        // Refused where the process leads a group already, and then not needed.
+        let _ = rustix::process::setsid();
+    }
 
-    let refused = match isolate(&prepared, &read_only, &socket)? {
+    let refused = match isolate(&prepared, &read_only, socket.as_deref())? {
         Isolation::Inside(missing) => return isolated(prepared, &read_only, missing),
         Isolation::Refused(reason) => reason,
     };
     let landlock_abi = sys::landlock_abi();
     if landlock_abi > 0 {
-        return confined(prepared, &read_only, &refused, &socket);
+        return confined(prepared, &read_only, &refused, socket);
     }
     let reasons = format!("namespaces: {refused}; Landlock: not in this kernel");
     match options.unisolated {
@@ -174,12 +222,7 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
     folder(&options.home, 0o700)?;
     let home = canonical(&options.home)?;
     let certificates = canonical(&options.certificates)?;
-    let listener = std::net::TcpListener::bind(options.listen)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(SandboxError::setup(format!(
-            "listening on {}",
-            options.listen
-        )))?;
+    let listener = listen(options.listen)?;
     let lock = lock(&state)?;
     let prepared = Prepared {
         listener: Listener::Tls {
@@ -245,6 +288,12 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
     split(prepared, place)
 }
 
+fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, SandboxError> {
+    std::net::TcpListener::bind(address)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .map_err(SandboxError::setup(format!("listening on {address}")))
+}
+
 enum Isolation {
     /// In the child, as process 1, with what is missing.
     Inside(Vec<String>),
@@ -255,7 +304,7 @@ enum Isolation {
 fn isolate(
     prepared: &Prepared,
     read_only: &[(PathBuf, PathBuf)],
-    socket: &Path,
+    socket: Option<&Path>,
 ) -> Result<Isolation, SandboxError> {
     let (read, write) = sys::pipe().map_err(SandboxError::setup("pipe"))?;
     let uid = rustix::process::getuid().as_raw();
@@ -302,7 +351,7 @@ fn isolate(
 fn set_up(
     prepared: &Prepared,
     read_only: &[(PathBuf, PathBuf)],
-    socket: &Path,
+    socket: Option<&Path>,
     uid: u32,
     gid: u32,
 ) -> Result<Vec<String>, SandboxError> {
@@ -394,7 +443,7 @@ fn confined(
     prepared: Prepared,
     read_only: &[(PathBuf, PathBuf)],
     refused: &str,
-    socket: &Path,
+    socket: Option<PathBuf>,
 ) -> Result<Entered, SandboxError> {
     let state = &prepared.state;
     let (home, temporary) = (state.join("home"), state.join("tmp"));
@@ -451,7 +500,10 @@ fn confined(
         output_path: state.join("output"),
         home,
         temporary,
-        private: vec![state.join("records"), socket.to_owned()],
+        private: [state.join("records"), state.join("pairing")]
+            .into_iter()
+            .chain(socket)
+            .collect(),
     };
     split(prepared, place)
 }
@@ -467,7 +519,10 @@ fn unisolated(prepared: Prepared, reasons: String) -> Result<Entered, SandboxErr
         output_path: prepared.state.join("output"),
         home: prepared.home.clone(),
         temporary: prepared.state.join("tmp"),
-        private: vec![prepared.state.join("records")],
+        private: vec![
+            prepared.state.join("records"),
+            prepared.state.join("pairing"),
+        ],
     };
     split(prepared, place)
 }

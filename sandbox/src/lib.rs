@@ -29,6 +29,7 @@ mod init;
 mod journal;
 mod mounts;
 mod options;
+mod pairing;
 mod paths;
 mod protocol;
 mod read;
@@ -46,7 +47,8 @@ mod write;
 
 pub use enter::{Entered, Grade, enter, enter_pod};
 pub use error::SandboxError;
-pub use options::{CommandEnvironment, DevOptions, Egress, Limits, PodOptions, Unisolated};
+pub use options::{CommandEnvironment, DevOptions, Egress, Limits, Listen, PodOptions, Unisolated};
+pub use pairing::{CODE_LIFE, Pairing};
 pub use serve::{runtime, serve};
 pub use toolchains::toolchains;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use mooring_sandbox::{
-    CommandEnvironment, DevOptions, Egress, Limits, PodOptions, SandboxError, Unisolated,
+    CommandEnvironment, DevOptions, Egress, Limits, Listen, PodOptions, SandboxError, Unisolated,
 };
 
 /// Serves files and commands of one sandbox.
@@ -134,7 +134,7 @@ fn run(place: Place) -> Result<(), SandboxError> {
             limits: dev.common.limits(),
             project: dev.common.project,
             state: dev.common.state,
-            socket: dev.socket,
+            listen: Listen::Socket(dev.socket),
             home: dev.home,
             read_only: dev.read_only,
             protected: dev.protect,

@@ -36,7 +36,7 @@ pub struct Plan<'a> {
     pub read_only: &'a [(PathBuf, PathBuf)],
     pub guarded: &'a Guarded,
     pub state: &'a Path,
-    pub socket: &'a Path,
+    pub socket: Option<&'a Path>,
 }
 
 /// Builds the file system and makes it the caller's root; returns what it lacks.
@@ -140,7 +140,7 @@ pub fn enter(plan: &Plan<'_>) -> Result<Vec<String>, SandboxError> {
         )?;
     }
     hide(plan.state)?;
-    hide(plan.socket)?;
+    plan.socket.map_or(Ok(()), hide)?;
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
     step(
         "/new",

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The daemon of `mooring dev`: on this machine, for one project and one user.
+/// The daemon of `mooring dev` or of `mooring sandbox serve`: on this machine, for
+/// one project and one user.
 #[derive(Clone, Debug)]
 pub struct DevOptions {
     /// The project's folder on this machine; it has the same path inside.
     pub project: PathBuf,
     /// Private folder for records, output files, the sandbox's home and caches.
     pub state: PathBuf,
-    /// Where the harness connects; made with mode 0600 in a folder of mode 0700.
-    pub socket: PathBuf,
+    /// Where the harness connects.
+    pub listen: Listen,
     /// The user's home; inside it is empty but for `read_only`.
     pub home: PathBuf,
     /// Folders that commands may read (toolchains), with a writable cache over them.
@@ -25,6 +26,15 @@ pub struct DevOptions {
     pub limits: Limits,
     /// Whether to serve where nothing can hold commands back.
     pub unisolated: Unisolated,
+}
+
+/// Where the harness connects to a daemon outside a cluster.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    /// On this machine: a socket, made with mode 0600 in a folder of mode 0700.
+    Socket(PathBuf),
+    /// From another machine, once it is paired.
+    Paired(SocketAddr),
 }
 
 /// The daemon in a pod, which is isolated by the pod.

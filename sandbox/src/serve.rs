@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use mooring_wire::pairing::{self, Desk, Peer};
 use mooring_wire::sandbox::sandbox_server::SandboxServer;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
+use tonic::{Request, Status};
 
 use crate::enter::{Entered, Grade, Listener};
 use crate::error::SandboxError;
@@ -93,14 +96,16 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         tunnel,
     };
     let service = SandboxServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES);
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
-        .add_service(service);
+    let mut builder =
+        Server::builder().http2_keepalive_interval(Some(std::time::Duration::from_secs(30)));
     match listener {
         Listener::Unix(listener) => {
             let incoming = mooring_wire::uds::incoming_from(listener, uid)
                 .map_err(SandboxError::setup("socket"))?;
-            server.serve_with_incoming(incoming).await?;
+            builder
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await?;
         }
         Listener::Tls {
             listener,
@@ -110,7 +115,32 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
             let listener = tokio::net::TcpListener::from_std(listener)
                 .map_err(SandboxError::setup("socket"))?;
             let incoming = mooring_wire::tls::incoming(listener, credentials, &[harness])?;
-            server.serve_with_incoming(incoming).await?;
+            builder
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await?;
+        }
+        Listener::Paired { listener, pairing } => {
+            let listener = tokio::net::TcpListener::from_std(listener)
+                .map_err(SandboxError::setup("socket"))?;
+            let version = env!("CARGO_PKG_VERSION");
+            let certificate = pairing.certificate().clone();
+            let desk = Arc::clone(&pairing);
+            let incoming = pairing::incoming(listener, &certificate, version, desk)?;
+            // One that was forgotten is refused in the middle of its connection, too.
+            let service = InterceptedService::new(service, move |request: Request<()>| {
+                let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+                match peer.is_some() && peer == pairing.paired() {
+                    true => Ok(request),
+                    false => Err(Status::permission_denied(
+                        "this sandbox is paired with another harness now, or with none",
+                    )),
+                }
+            });
+            builder
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await?;
         }
     }
     Ok(())

@@ -28,6 +28,8 @@ pub async fn run(args: AttachArgs) -> Result<Exit, Error> {
         project,
         workspace: None,
         allow_unisolated: false,
+        sandbox: None,
+        sandbox_named: false,
         cluster: Some(target.clone()),
     };
     let mut connection = Connection::open(plan).await?;

@@ -15,6 +15,7 @@ mod grants;
 mod init;
 mod objects;
 pub mod policy;
+pub mod sandbox;
 mod send;
 mod status;
 mod stop;
@@ -68,7 +69,10 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Status(args) => status::run(project, args).await,
         Command::Stop => stop::run(project).await,
         Command::Completion { shell } => completion::run(shell),
-        Command::Harness(_) | Command::SandboxDaemon(_) | Command::Policy(_) => {
+        Command::Harness(_)
+        | Command::SandboxDaemon(_)
+        | Command::Policy(_)
+        | Command::Sandbox(_) => {
             unreachable!("main runs these without a client")
         }
     }

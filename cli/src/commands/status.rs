@@ -115,6 +115,12 @@ fn sandbox(status: &StatusResponse) -> String {
         (true, error) => format!("{}: {}", grade(&sandbox.grade), one_line(error, 300)),
         (false, error) => format!("not reachable: {}", one_line(error, 300)),
     };
+    if !sandbox.address.is_empty() {
+        text.push_str(&format!(", at {}", one_line(&sandbox.address, 100)));
+    }
+    if !sandbox.project.is_empty() {
+        text.push_str(&format!(" in {}", one_line(&sandbox.project, 200)));
+    }
     if !sandbox.missing.is_empty() {
         text.push_str(&format!(
             "; missing: {}",

@@ -19,5 +19,8 @@ pub async fn run(project: Option<&Path>) -> Result<Exit, Error> {
     } else {
         "nothing was running"
     })?;
+    if let Some(sandbox) = plan.sandbox {
+        say(format!("the sandbox at {} goes on", sandbox.address()))?;
+    }
     Ok(Exit::Done)
 }

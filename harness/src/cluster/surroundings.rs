@@ -1,15 +1,9 @@
 //! What is around the pod, for the egress probe: addresses that a sandbox with a
 //! network could reach.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 
-use crate::sandbox::Aim;
-
-/// A public address that answers on this port nearly everywhere. Nothing is sent
-/// to it; where the harness does not reach it either, it does not count.
-const PUBLIC: &str = "1.1.1.1:443";
-/// Where clouds keep a machine's credentials.
-const METADATA: &str = "169.254.169.254:80";
+use crate::sandbox::{Aim, own_address};
 
 /// The targets of a harness that serves at this port.
 pub fn aims(port: u16) -> Vec<Aim> {
@@ -38,18 +32,6 @@ fn api_server(host: Option<&str>, port: Option<&str>) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port?.parse().ok()?))
 }
 
-/// The address that this machine would send from; nothing is sent.
-fn own_address(to: SocketAddr) -> Option<IpAddr> {
-    let any: SocketAddr = if to.is_ipv4() {
-        ([0, 0, 0, 0], 0).into()
-    } else {
-        ([0_u16; 8], 0).into()
-    };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(to).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
 fn list(
     api_server: Option<SocketAddr>,
     own: Option<IpAddr>,
@@ -57,33 +39,22 @@ fn list(
     resolvers: &str,
 ) -> Vec<Aim> {
     let mut aims = Vec::new();
-    let mut add = |name, address, udp| aims.push(Aim { name, address, udp });
     if let Some(address) = api_server {
-        add("api-server", address, false);
+        aims.push(Aim {
+            name: "api-server",
+            address,
+            udp: false,
+        });
     }
-    for (name, text) in [("public", PUBLIC), ("metadata", METADATA)] {
-        add(
-            name,
-            text.parse().expect("the constants are addresses"),
-            false,
-        );
-    }
+    aims.extend(Aim::outside());
     if let Some(address) = own {
-        add("harness", SocketAddr::new(address, port), false);
+        aims.push(Aim {
+            name: "harness",
+            address: SocketAddr::new(address, port),
+            udp: false,
+        });
     }
-    let resolver = resolvers
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("nameserver")?
-                .trim()
-                .parse::<IpAddr>()
-                .ok()
-        })
-        .next();
-    if let Some(address) = resolver {
-        add("dns-udp", SocketAddr::new(address, 53), true);
-        add("dns-tcp", SocketAddr::new(address, 53), false);
-    }
+    aims.extend(Aim::resolver(resolvers));
     aims
 }
 

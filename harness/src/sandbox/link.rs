@@ -32,8 +32,8 @@ const PROBE_AGAIN: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to reach a daemon on this machine,
 /// which each of them starts.
 const PAUSE_HERE: Duration = Duration::from_secs(2);
-/// The same to one in a pod.
-const PAUSE_IN_CLUSTER: Duration = Duration::from_millis(500);
+/// The same to one that somebody else keeps running.
+const PAUSE_ELSEWHERE: Duration = Duration::from_millis(500);
 
 /// Why a sandbox is not reached that was not tried yet.
 const STARTING: &str = "starting";
@@ -107,6 +107,19 @@ impl Link {
         })
     }
 
+    /// Where a sandbox on another machine is (`HOST:PORT`).
+    pub fn remote(&self) -> Option<&str> {
+        match &self.place {
+            Place::Remote(remote) => Some(remote.address()),
+            Place::Here { .. } | Place::Pod { .. } => None,
+        }
+    }
+
+    /// Whether the daemon runs without this harness.
+    pub fn is_kept_by_others(&self) -> bool {
+        self.place.daemon().is_none()
+    }
+
     /// How the sandbox stands.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
@@ -172,7 +185,6 @@ impl Link {
     where
         F: Future<Output = Option<Vec<String>>>,
     {
-        let targets = self.place.targets().await;
         let mut since = now();
         let mut pause = Duration::from_millis(50);
         loop {
@@ -180,6 +192,7 @@ impl Link {
                 Ok((client, status)) => {
                     pause = Duration::from_millis(50);
                     self.sweep(&mut client.clone(), &status, open().await).await;
+                    let targets = self.place.targets().await;
                     self.keep(client, status, &targets).await;
                     since = now();
                 }
@@ -193,7 +206,7 @@ impl Link {
                     tokio::time::sleep(pause).await;
                     let longest = match self.place.daemon() {
                         Some(_) => PAUSE_HERE,
-                        None => PAUSE_IN_CLUSTER,
+                        None => PAUSE_ELSEWHERE,
                     };
                     pause = (pause * 2).min(longest);
                 }

@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 use tonic::transport::Channel;
 
 use super::{
-    Daemon,
+    Daemon, Remote,
     probe::{Aim, Targets},
 };
 
@@ -31,6 +31,8 @@ pub enum Place {
         /// What a sandbox with a network could reach.
         aims: Vec<Aim>,
     },
+    /// On another machine, where somebody has started and paired it.
+    Remote(Remote),
 }
 
 impl fmt::Display for Place {
@@ -38,6 +40,7 @@ impl fmt::Display for Place {
         match self {
             Place::Here { socket, .. } => write!(f, "{}", socket.display()),
             Place::Pod { address, .. } => f.write_str(address),
+            Place::Remote(remote) => f.write_str(remote.address()),
         }
     }
 }
@@ -47,7 +50,7 @@ impl Place {
     pub fn daemon(&self) -> Option<&Daemon> {
         match self {
             Place::Here { daemon, .. } => Some(daemon),
-            Place::Pod { .. } => None,
+            Place::Pod { .. } | Place::Remote(_) => None,
         }
     }
 
@@ -56,6 +59,7 @@ impl Place {
         match self {
             Place::Here { .. } => Targets::listen().await,
             Place::Pod { aims, .. } => Targets::in_cluster(aims.clone()),
+            Place::Remote(remote) => Targets::around(remote.address()).await,
         }
     }
 
@@ -72,12 +76,13 @@ impl Place {
                 ..
             } => mooring_wire::tls::connect_lazy(address.clone(), name, credentials.clone())
                 .map_err(|error| error.to_string()),
+            Place::Remote(remote) => remote.connect().await.map_err(|error| error.to_string()),
         }
     }
 }
 
 /// A silent connection of its own: the kernel ends it the moment the daemon dies,
-/// so that no call is sent to a dead one. To a pod there is none; there the
+/// so that no call is sent to a dead one. To another machine there is none; there the
 /// heartbeat and broken calls tell.
 pub struct Pulse(Option<UnixStream>);
 
@@ -86,7 +91,7 @@ impl Pulse {
     pub async fn of(place: &Place) -> Pulse {
         Pulse(match place {
             Place::Here { socket, .. } => UnixStream::connect(socket).await.ok(),
-            Place::Pod { .. } => None,
+            Place::Pod { .. } | Place::Remote(_) => None,
         })
     }
 

@@ -3,7 +3,10 @@
 //! A target counts only if the harness itself has just reached it; with fewer
 //! than two such targets nothing is proved.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use mooring_wire::sandbox::{ProbeRequest, Target, sandbox_client::SandboxClient};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -13,11 +16,17 @@ use tonic::transport::Channel;
 const TARGET_PATIENCE: Duration = Duration::from_millis(500);
 /// How long all of a probe may take on this machine.
 const PATIENCE_HERE: Duration = Duration::from_secs(10);
-/// The same in a pod, where the daemon repeats its first probe for up to 30 s:
+/// The same on another machine or in a pod, where the daemon repeats its first probe for up to 30 s:
 /// enforcement comes late.
-const PATIENCE_IN_CLUSTER: Duration = Duration::from_secs(45);
+const PATIENCE_ELSEWHERE: Duration = Duration::from_secs(45);
 /// A query for the name servers of the root (RFC 1035), which every resolver answers.
 const DNS_QUERY: &[u8] = b"\x4d\x6f\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
+
+/// A public address that answers on this port nearly everywhere. Nothing is sent
+/// to it; where the harness does not reach it either, it does not count.
+const PUBLIC: &str = "1.1.1.1:443";
+/// Where clouds keep a machine's credentials.
+const METADATA: &str = "169.254.169.254:80";
 
 /// What a probe has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +53,39 @@ pub struct Aim {
 }
 
 impl Aim {
+    /// What lies outside of every machine.
+    pub(crate) fn outside() -> impl Iterator<Item = Aim> {
+        [("public", PUBLIC), ("metadata", METADATA)]
+            .map(|(name, text)| Aim {
+                name,
+                address: text.parse().expect("the constants are addresses"),
+                udp: false,
+            })
+            .into_iter()
+    }
+
+    /// The first name server of a `resolv.conf`, over both transports.
+    pub(crate) fn resolver(resolvers: &str) -> impl Iterator<Item = Aim> + use<> {
+        let address = resolvers
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("nameserver")?
+                    .trim()
+                    .parse::<IpAddr>()
+                    .ok()
+            })
+            .next();
+        [("dns-udp", true), ("dns-tcp", false)]
+            .into_iter()
+            .filter_map(move |(name, udp)| {
+                Some(Aim {
+                    name,
+                    address: SocketAddr::new(address?, 53),
+                    udp,
+                })
+            })
+    }
+
     /// Whether this process reaches it now.
     async fn is_live(&self) -> bool {
         let reached = async {
@@ -75,6 +117,18 @@ impl Aim {
     }
 }
 
+/// The address that this machine would send from; nothing is sent.
+pub(crate) fn own_address(to: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if to.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        ([0_u16; 8], 0).into()
+    };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 /// What the daemon is to try.
 pub struct Targets {
     listeners: Vec<TcpListener>,
@@ -104,8 +158,33 @@ impl Targets {
         Targets {
             listeners: Vec::new(),
             aims,
-            patience: PATIENCE_IN_CLUSTER,
+            patience: PATIENCE_ELSEWHERE,
         }
+    }
+
+    /// What a sandbox at `HOST:PORT` could reach if it had a network: its own port on
+    /// that machine, this machine, and what lies outside of both.
+    pub async fn around(sandbox: &str) -> Targets {
+        let mut targets = Targets::in_cluster(Aim::outside().collect());
+        let resolvers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        // One on this machine's loopback is no target for another machine.
+        targets
+            .aims
+            .extend(Aim::resolver(&resolvers).filter(|aim| !aim.address.ip().is_loopback()));
+        let found = tokio::net::lookup_host(sandbox).await;
+        if let Some(address) = found.ok().and_then(|mut found| found.next()) {
+            targets.aims.push(Aim {
+                name: "sandbox-port",
+                address,
+                udp: false,
+            });
+            if let Some(own) = own_address(address)
+                && let Ok(listener) = TcpListener::bind((own, 0)).await
+            {
+                targets.listeners.push(listener);
+            }
+        }
+        targets
     }
 
     /// The targets that the harness has just reached itself.

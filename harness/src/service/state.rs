@@ -55,7 +55,7 @@ impl Service {
             Pending::NeedsYes { digest, lines } => (digest, lines, String::new()),
             Pending::Wrong(error) => (String::new(), Vec::new(), error),
         };
-        let sandbox = match self.link.state() {
+        let mut sandbox = match self.link.state() {
             State::Ready(status) => wire::status_response::Sandbox {
                 reachable: true,
                 grade: status.grade.clone(),
@@ -85,6 +85,14 @@ impl Service {
                 ..Default::default()
             },
         };
+        if let Some(address) = self.link.remote() {
+            sandbox.address = address.to_owned();
+            sandbox.project = self
+                .link
+                .status()
+                .map(|status| status.project.clone())
+                .unwrap_or_default();
+        }
         let (cost_today_micros, tokens_today) = self.spent_today().await?;
         Ok(wire::StatusResponse {
             version: env!("CARGO_PKG_VERSION").into(),
