@@ -138,6 +138,7 @@ async fn a_sandbox_elsewhere_is_paired_once_and_outlives_its_harness() {
     // The daemon is killed: a call waits for it and says so.
     let mut served = served;
     served.kill();
+    while !told(&project.mooring(&["status"])).contains("not reachable") {}
     let conversation = project
         .submit(&mut client, 0, "run echo again > again.txt")
         .await;
@@ -154,8 +155,6 @@ async fn a_sandbox_elsewhere_is_paired_once_and_outlives_its_harness() {
             },
         )
         .await;
-    let status = project.mooring(&["status"]);
-    assert!(told(&status).contains("not reachable"), "{}", told(&status));
     let served = served.again();
     assert_eq!(served.code, "", "it is paired still");
     project.idle(&mut client, conversation).await;
@@ -243,7 +242,27 @@ fn a_sandbox_with_another_certificate_is_refused_until_it_is_forgotten() {
         "run echo 2 > a.txt",
     );
     assert!(again.status.success(), "{}", told(&again));
-    assert_eq!(other.project.read("a.txt"), "2\n");
+    assert_eq!(other.project.read("a.txt"), "2\n", "{}", told(&again));
+}
+
+#[test]
+fn a_command_in_a_served_sandbox_finds_neither_its_key_nor_its_port() {
+    let served = Served::start();
+    let project = Project::with_workspace(ALLOW);
+    let port = served.address.rsplit(':').next().unwrap();
+    let look = format!(
+        "import os, socket\n\
+         found = [f for top in ['/home', '/root', '/run', '/tmp', '/var'] \
+         for _, _, files in os.walk(top) for f in files if f == 'identity.pem']\n\
+         try:\n    socket.create_connection(('127.0.0.1', {port}))\n    found.append('port')\n\
+         except ConnectionRefusedError:\n    pass\n\
+         print('looked', found)\n"
+    );
+    std::fs::write(served.project.path("look.py"), look).unwrap();
+    let run = "run python3 look.py > found.txt";
+    let looked = send(&project, &served.address, Some(&served.code), run);
+    assert!(looked.status.success(), "{}", told(&looked));
+    assert_eq!(served.project.read("found.txt"), "looked []\n");
 }
 
 /// Takes nobody.

@@ -114,6 +114,8 @@ impl Stage {
             project,
             // Its own commands, which do no harm anywhere.
             allow_unisolated: true,
+            sandbox: None,
+            sandbox_named: false,
             cluster: None,
         };
         Ok(Stage { folder, plan })

@@ -46,6 +46,8 @@ pub async fn follow(link: Arc<Link>, boundary: Arc<Boundary>) {
             () = gone => "the sandbox is not reached".into(),
         };
         tracing::info!(reason = ended, "the tunnel to the sandbox ended");
+        // A daemon that has died is known here first.
+        link.lost();
         if begun.elapsed() > Duration::from_secs(10) {
             pause = Duration::from_millis(20);
         }
