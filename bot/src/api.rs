@@ -210,10 +210,17 @@ impl Api {
     }
 
     /// What a deferred answer shows in the end.
-    pub async fn finish(&self, application: Id, token: &str, body: Value) -> Result<(), RestError> {
+    pub async fn finish(
+        &self,
+        application: Id,
+        token: &str,
+        body: Value,
+        file: Option<File>,
+    ) -> Result<(), RestError> {
         let path = format!("/webhooks/{application}/{token}/messages/@original");
         let call = Call::new(Method::PATCH, path, String::new())
             .body(body)
+            .file(file)
             .unlimited();
         self.rest.send(call).await.map(drop)
     }

@@ -12,7 +12,7 @@ const TEXT: u8 = 3;
 
 /// Name, description and options of every command; [`crate::interact`] has a
 /// handler for each.
-pub const COMMANDS: [(&str, &str); 13] = [
+pub const COMMANDS: [(&str, &str); 17] = [
     ("new", "Start a new conversation in a thread of its own"),
     ("status", "Show what this conversation is doing"),
     ("stop", "Stop the run of this conversation"),
@@ -21,6 +21,13 @@ pub const COMMANDS: [(&str, &str); 13] = [
     ("deny", "Deny a step that waits"),
     ("pending", "List the steps that wait for approval"),
     ("reset", "Let this conversation begin anew"),
+    (
+        "compact",
+        "Let a summary take the place of this conversation's beginning",
+    ),
+    ("model", "Show or change the model of this conversation"),
+    ("diff", "Show what this conversation changed in the files"),
+    ("policy", "Explain what would be decided about a call"),
     ("fork", "Go on in a thread of its own with the same history"),
     ("btw", "Ask beside this conversation, which does not see it"),
     (
@@ -60,6 +67,22 @@ fn options(command: &str) -> Vec<Value> {
             false,
             false,
         )],
+        "compact" => vec![option(
+            "instructions",
+            "What the summary should hold",
+            false,
+            false,
+        )],
+        "model" => vec![option("name", "The model from now on", false, true)],
+        "policy" => vec![
+            option(
+                "call",
+                "A command, a path, or arguments as JSON",
+                true,
+                false,
+            ),
+            option("tool", "The tool; bash where left out", false, true),
+        ],
         "fork" => vec![option("title", "What the fork is for", false, false)],
         "btw" => vec![option("text", "What to ask", true, false)],
         "resume" => vec![option("id", "The conversation", true, true)],

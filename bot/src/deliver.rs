@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mooring_crds::Answer;
 use mooring_wire::harness as wire;
-use mooring_wire::shown::{Anchor, Card, Note};
+use mooring_wire::shown::{Anchor, Card, Note, Question};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_stream::StreamExt;
@@ -223,11 +223,21 @@ async fn show(bot: &Bot, place: &Place, row: &wire::OutboxRow) -> Result<Id, Uns
         }
         "card" => {
             let card: Card = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
-            item.card(&card).await
+            let file = render::card_file(&card).map(|text| ("call.txt", text));
+            item.card(render::card(&card), file).await
         }
         "card-edit" => {
             let card: Card = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
-            item.settle(&card).await
+            item.settle(render::card(&card)).await
+        }
+        "question" => {
+            let card: Question = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            let file = render::question_file(&card).map(|text| ("question.md", text));
+            item.card(render::question(&card), file).await
+        }
+        "question-edit" => {
+            let card: Question = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
+            item.settle(render::question(&card)).await
         }
         _ => {
             let note: Note = serde_json::from_str(&row.json).map_err(|error| never(&error))?;
@@ -344,7 +354,7 @@ impl Item<'_> {
         } else {
             self.bot.typing.start(&self.bot.api, self.thread);
         }
-        match self.edit(target, &render::state_line(anchor), None).await {
+        match self.edit(target, &render::progress(anchor), None).await {
             Ok(()) => Ok(target),
             Err(
                 error @ RestError::Refused {
@@ -489,19 +499,27 @@ impl Item<'_> {
         }
     }
 
-    async fn card(&self, card: &Card) -> Result<Id, Unshown> {
-        let (text, buttons) = render::card(card);
+    /// A card with its buttons; people are waited for.
+    async fn card(
+        &self,
+        (text, buttons): (String, Value),
+        file: Option<(&str, String)>,
+    ) -> Result<Id, Unshown> {
         let mut outgoing = self.outgoing("", text);
         outgoing.components = buttons;
+        outgoing.file = file.map(|(name, text)| File {
+            name: name.into(),
+            data: text.into(),
+        });
         self.bot.typing.stop(self.thread);
         self.send(outgoing).await
     }
 
-    async fn settle(&self, card: &Card) -> Result<Id, Unshown> {
+    /// A card that nobody needs to answer any more.
+    async fn settle(&self, (text, buttons): (String, Value)) -> Result<Id, Unshown> {
         let target = self
             .target()
             .ok_or_else(|| Unshown::Never("there is no card".into()))?;
-        let (text, buttons) = render::card(card);
         let edited = match self.edit(target, &text, Some(buttons.clone())).await {
             Err(error) if error.code() == Some(code::ARCHIVED) => {
                 self.bot.api.reopen(self.thread).await?;

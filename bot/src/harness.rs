@@ -198,6 +198,12 @@ impl Harness {
     call!(view, ViewRequest -> ConversationView);
     call!(usage, UsageRequest -> UsageResponse);
     call!(status, StatusRequest -> StatusResponse);
+    call!(answer, AnswerRequest -> AnswerResponse);
+    call!(role, RoleRequest -> RoleResponse);
+    call!(model, ModelRequest -> ModelResponse);
+    call!(explain, ExplainRequest -> ExplainResponse);
+    call!(diff, DiffRequest -> DiffResponse);
+    call!(compact, CompactRequest -> CompactResponse);
     call!(reset, ResetRequest -> ResetResponse);
     call!(fork, ForkRequest -> ForkResponse);
     call!(resume, ResumeRequest -> ResumeResponse);

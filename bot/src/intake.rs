@@ -202,6 +202,12 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
                 .collect(),
             previous_message_id: previous,
             name: one_line(&text, NAME),
+            reply_to_message_id: first
+                .message_reference
+                .as_ref()
+                .and_then(|reference| reference.message_id)
+                .map(|message| message.to_string())
+                .unwrap_or_default(),
         }),
         request_id: first.id.to_string(),
         content: parts,
@@ -293,9 +299,19 @@ async fn admitted(
     } = input;
     match response {
         Ok(done) => {
-            bot.threads
-                .talks(thread, place.wanted.channel, done.conversation);
-            if done.repeated {
+            if done.conversation != 0 {
+                bot.threads
+                    .talks(thread, place.wanted.channel, done.conversation);
+            }
+            if done.state == "refused" {
+                let text = format!(
+                    "-# This is not taken as an answer: {}",
+                    one_line(&done.note, 500)
+                );
+                say(bot, thread, message, "refused", text).await;
+                return;
+            }
+            if done.repeated || matches!(done.state.as_str(), "answered" | "unchanged") {
                 return;
             }
             let busy = bot.typing.is_on(thread);
@@ -439,28 +455,8 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
     } else {
         channel
     };
-    let Some(conversation) = bot.threads.conversation(thread) else {
+    if bot.threads.conversation(thread).is_none() {
         return;
-    };
-    let own = message.id.to_string();
-    let request_id = format!("{own}@{edited}");
-    let request = wire::ViewRequest {
-        conversation,
-        entries: 1,
-        ..wire::ViewRequest::default()
-    };
-    let Ok(view) = place.harness.view(request).await else {
-        return;
-    };
-    let Some(queued) = view.inbox.iter().find(|submission| {
-        submission.state == "queued"
-            && (submission.request_id == own
-                || submission.request_id.starts_with(&format!("{own}@")))
-    }) else {
-        return;
-    };
-    if queued.request_id == request_id {
-        return; // the same edit once more: a link got its preview
     }
     let Some(roles) = roles(bot, &place, &message).await else {
         return;
@@ -470,27 +466,20 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
         discord_role_ids: roles.iter().map(Id::to_string).collect(),
         display_name: message.author.shown().to_owned(),
     };
-    let withdraw = wire::WithdrawRequest {
-        submission: queued.id,
-        author: Some(author.clone()),
-    };
-    match place.harness.withdraw(withdraw).await {
-        // Placed meanwhile: the run has it as it was.
-        Ok(answer)
-            if answer
-                .submission
-                .as_ref()
-                .is_none_or(|s| s.state == "placed") =>
-        {
-            return;
-        }
-        Ok(_) => {}
-        Err(error) => {
-            tracing::warn!(message = %message.id, %error, "an edited input could not be withdrawn");
-            return;
-        }
-    }
+    let own = message.id.to_string();
+    // The same edit once more, as when a link got its preview, is the same request.
+    let request_id = format!("{own}@{edited}");
     let text = message.text_without(bot.me);
+    let files = &message.attachments;
+    let fetched = attachment::fetch(&bot.api, &place, &author, message.id, files).await;
+    let said = Some(text).filter(|text| !text.is_empty());
+    let said = said.map(|text| wire::Part {
+        part: Some(wire::part::Part::Text(text)),
+    });
+    let content: Vec<wire::Part> = said.into_iter().chain(fetched.parts).collect();
+    if content.is_empty() {
+        return;
+    }
     let request = wire::SubmitRequest {
         thread: Some(wire::Thread {
             thread_id: thread.to_string(),
@@ -499,11 +488,10 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
             ..wire::Thread::default()
         }),
         request_id,
-        content: vec![wire::Part {
-            part: Some(wire::part::Part::Text(text)),
-        }],
+        content,
         when_busy: when_busy(place.wanted.when_busy).into(),
         author: Some(author.clone()),
+        edit: true,
         ..wire::SubmitRequest::default()
     };
     let since = Instant::now();

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use crate::api::mentions;
 use crate::bot::Bot;
 use crate::branch;
+use crate::complete;
 use crate::harness::HarnessError;
 use crate::id::Id;
+use crate::look;
 use crate::payload::Interaction;
 use crate::render::{self, cut, one_line};
-use crate::rest::{RestError, code};
+use crate::rest::{File, RestError, code};
 use crate::workspace::Place;
 
 /// Message flag: only the user sees it.
 const EPHEMERAL: u64 = 1 << 6;
-/// Choices that a completion may offer.
-const CHOICES: usize = 25;
 const TEXT: usize = 1_900;
 
 /// Answers one interaction.
@@ -28,7 +28,7 @@ pub async fn handle(bot: Arc<Bot>, interaction: Interaction) {
     let result = match interaction.kind {
         2 => command(&bot, &interaction).await,
         3 => click(&bot, &interaction).await,
-        4 => complete(&bot, &interaction).await,
+        4 => complete::complete(&bot, &interaction).await,
         _ => Ok(()),
     };
     match result {
@@ -63,7 +63,7 @@ pub(crate) fn author(interaction: &Interaction) -> wire::Author {
 
 /// The workspace of an interaction. It carries its channel, so that this works
 /// right after a restart.
-async fn place_of(bot: &Bot, interaction: &Interaction) -> Option<Arc<Place>> {
+pub(crate) async fn place_of(bot: &Bot, interaction: &Interaction) -> Option<Arc<Place>> {
     if let Some(channel) = &interaction.channel {
         bot.learn(channel);
     }
@@ -86,6 +86,8 @@ fn told(error: &HarnessError) -> String {
     }
 }
 
+const NO_WORKSPACE: &str = "This channel belongs to no workspace any more.";
+
 async fn click(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestError> {
     bot.api
         .respond(interaction.id, &interaction.token, json!({"type": 6}))
@@ -99,6 +101,8 @@ async fn click(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestErro
             (true, wire::Scope::Once, id)
         } else if let Some(id) = custom_id.strip_prefix(render::DENY) {
             (false, wire::Scope::Once, id)
+        } else if let Some(id) = custom_id.strip_prefix(render::ANSWER) {
+            return choose(bot, interaction, id).await;
         } else {
             return follow(
                 bot,
@@ -108,23 +112,63 @@ async fn click(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestErro
             .await;
         };
     let Some(place) = place_of(bot, interaction).await else {
-        return follow(
-            bot,
-            interaction,
-            "This channel belongs to no workspace any more.",
-        )
-        .await;
+        return follow(bot, interaction, NO_WORKSPACE).await;
     };
     let decided = decide(&place, interaction, id, approve, scope, String::new()).await;
-    if let Err(error) = &decided
-        && error.is_not_found()
-        && let Some(message) = &interaction.message
-    {
-        // A card that nobody knows any more is closed, so that it is clicked once.
-        let body = json!({"components": [], "content": format!("{}\n-# This card is closed: nobody waits for it any more.", cut(&message.content, 1_800)), "allowed_mentions": mentions(&[])});
-        let _ = bot.api.edit(message.channel_id, message.id, body).await;
+    if let Err(error) = &decided {
+        close_unknown(bot, interaction, error).await;
     }
     let text = decision_text(decided);
+    follow(bot, interaction, &text).await
+}
+
+/// A card that nobody knows any more is closed, so that it is clicked once.
+async fn close_unknown(bot: &Bot, interaction: &Interaction, error: &HarnessError) {
+    let Some(message) = interaction
+        .message
+        .as_ref()
+        .filter(|_| error.is_not_found())
+    else {
+        return;
+    };
+    let content = format!(
+        "{}\n-# This card is closed: nobody waits for it any more.",
+        cut(&message.content, 1_800)
+    );
+    let body = json!({"components": [], "content": content, "allowed_mentions": mentions(&[])});
+    let _ = bot.api.edit(message.channel_id, message.id, body).await;
+}
+
+/// A click on one of a question's answers: the question's id and the answer's number.
+async fn choose(bot: &Bot, interaction: &Interaction, named: &str) -> Result<(), RestError> {
+    let Some((id, choice)) = named
+        .rsplit_once(':')
+        .and_then(|(id, choice)| Some((id, choice.parse().ok()?)))
+    else {
+        return follow(bot, interaction, "This button names no answer.").await;
+    };
+    let Some(place) = place_of(bot, interaction).await else {
+        return follow(bot, interaction, NO_WORKSPACE).await;
+    };
+    let request = wire::AnswerRequest {
+        id: id.to_owned(),
+        choice,
+        author: Some(author(interaction)),
+        ..wire::AnswerRequest::default()
+    };
+    let text = match place.harness.answer(request).await {
+        Ok(answer) => {
+            let question = answer.question.unwrap_or_default();
+            match answer.first {
+                true => format!("Answered: {}", one_line(&question.answer, 200)),
+                false => render::answered(&question.state, &question.answered_by, &question.answer),
+            }
+        }
+        Err(error) => {
+            close_unknown(bot, interaction, &error).await;
+            told(&error)
+        }
+    };
     follow(bot, interaction, &text).await
 }
 
@@ -180,31 +224,65 @@ async fn command(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestEr
     bot.api
         .respond(interaction.id, &interaction.token, deferred)
         .await?;
-    let text = run_command(bot, interaction).await;
+    let said = run_command(bot, interaction).await;
     bot.api
-        .finish(bot.application, &interaction.token, shown(&text))
+        .finish(
+            bot.application,
+            &interaction.token,
+            shown(&said.text),
+            said.file,
+        )
         .await
 }
 
-async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
+/// What a command is answered with.
+pub(crate) struct Said {
+    /// For people.
+    pub text: String,
+    /// What is too long for it.
+    pub file: Option<File>,
+}
+
+impl From<String> for Said {
+    fn from(text: String) -> Said {
+        Said { text, file: None }
+    }
+}
+
+async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> Said {
     if interaction.command() == "help" {
-        return help();
+        return help().into();
     }
     let Some(place) = place_of(bot, interaction).await else {
         return "This channel belongs to no workspace. Use it in a workspace's channel or thread."
+            .to_owned()
             .into();
     };
+    // Also what only looks is for members; the harness's table decides.
+    let request = wire::RoleRequest {
+        author: Some(author(interaction)),
+    };
+    if let Err(error) = place.harness.role(request).await {
+        return told(&error).into();
+    }
+    if interaction.command() == "diff" {
+        let said = look::diff(bot, &place, interaction).await;
+        return said.unwrap_or_else(|error| told(&error).into());
+    }
     let result = match interaction.command() {
         "new" => branch::start(bot, &place, interaction).await,
         "fork" => branch::fork(bot, &place, interaction).await,
         "btw" => branch::aside(bot, &place, interaction).await,
         "resume" => branch::resume(bot, &place, interaction).await,
         "reset" => reset(bot, &place, interaction).await,
-        "status" => status(bot, &place, interaction).await,
+        "compact" => compact(bot, &place, interaction).await,
         "stop" => stop(bot, &place, interaction).await,
-        "queue" => queue(bot, &place, interaction).await,
-        "usage" => usage(bot, &place, interaction).await,
-        "pending" => pending(bot, &place, interaction).await,
+        "status" => look::status(bot, &place, interaction).await,
+        "queue" => look::queue(bot, &place, interaction).await,
+        "usage" => look::usage(bot, &place, interaction).await,
+        "pending" => look::pending(bot, &place, interaction).await,
+        "model" => look::model(bot, &place, interaction).await,
+        "policy" => look::policy(bot, &place, interaction).await,
         "approve" | "deny" => {
             let approve = interaction.command() == "approve";
             let scope = match interaction.option("scope").as_deref() {
@@ -219,7 +297,7 @@ async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> String {
         }
         other => Ok(format!("There is no command `{}`.", one_line(other, 40))),
     };
-    result.unwrap_or_else(|error| told(&error))
+    result.unwrap_or_else(|error| told(&error)).into()
 }
 
 fn help() -> String {
@@ -257,84 +335,6 @@ pub(crate) async fn conversation(
 
 pub(crate) const NO_CONVERSATION: &str =
     "There is no conversation here. Use this in a conversation's thread.";
-
-async fn view(
-    bot: &Bot,
-    place: &Place,
-    interaction: &Interaction,
-) -> Result<Option<wire::ConversationView>, HarnessError> {
-    let Some(conversation) = conversation(bot, place, interaction).await? else {
-        return Ok(None);
-    };
-    let request = wire::ViewRequest {
-        conversation,
-        entries: 1,
-        ..wire::ViewRequest::default()
-    };
-    place.harness.view(request).await.map(Some)
-}
-
-async fn status(
-    bot: &Bot,
-    place: &Place,
-    interaction: &Interaction,
-) -> Result<String, HarnessError> {
-    let harness = place.harness.status(wire::StatusRequest {}).await?;
-    let mut text = format!("Workspace **{}**", place.wanted.name);
-    if let Some(sandbox) = &harness.sandbox {
-        let state = if sandbox.reachable {
-            &sandbox.grade
-        } else {
-            "not reachable"
-        };
-        let _ = write!(text, " · sandbox {state}");
-    }
-    let _ = write!(
-        text,
-        " · {} running · {} waiting · {} approvals open",
-        harness.running, harness.waiting, harness.pending_approvals
-    );
-    if let Some(view) = view(bot, place, interaction).await? {
-        let run = view.run.unwrap_or_default();
-        let state = if run.state.is_empty() {
-            "idle"
-        } else {
-            &run.state
-        };
-        let _ = write!(text, "\nConversation {}: **{state}**", view.conversation);
-        let model = if run.model.is_empty() {
-            &view.model
-        } else {
-            &run.model
-        };
-        let _ = write!(text, " · model {model} · {} in the queue", view.inbox.len());
-        if run.turns > 0 {
-            let _ = write!(
-                text,
-                " · {} turns, {} tool calls",
-                run.turns, run.tool_calls
-            );
-        }
-        if !run.note.is_empty() {
-            let _ = write!(text, "\n{}", one_line(&run.note, 300));
-        }
-        for call in view.calls.iter().filter(|call| call.ended_ms == 0).take(5) {
-            let _ = write!(
-                text,
-                "\n• {} `{}` ({})",
-                call.tool,
-                code_line(&call.summary),
-                call.state
-            );
-        }
-    }
-    Ok(text)
-}
-
-/// One line that can stand in single backticks.
-fn code_line(text: &str) -> String {
-    one_line(text, 120).replace('`', "'")
-}
 
 async fn stop(bot: &Bot, place: &Place, interaction: &Interaction) -> Result<String, HarnessError> {
     let Some(conversation) = conversation(bot, place, interaction).await? else {
@@ -376,179 +376,25 @@ async fn reset(
     .into())
 }
 
-async fn queue(
+async fn compact(
     bot: &Bot,
     place: &Place,
     interaction: &Interaction,
 ) -> Result<String, HarnessError> {
-    if let Some(wanted) = interaction.option("withdraw") {
-        let Ok(submission) = wanted.trim().parse() else {
-            return Ok("Choose one of the messages that are offered.".into());
-        };
-        let author = Some(author(interaction));
-        let answer = place
-            .harness
-            .withdraw(wire::WithdrawRequest { submission, author })
-            .await?;
-        let state = answer
-            .submission
-            .map(|submission| submission.state)
-            .unwrap_or_default();
-        return Ok(match state.as_str() {
-            "placed" | "done" => "Too late: the run has it already.".into(),
-            _ => "Withdrawn.".into(),
-        });
-    }
-    let Some(view) = view(bot, place, interaction).await? else {
+    let Some(conversation) = conversation(bot, place, interaction).await? else {
         return Ok(NO_CONVERSATION.into());
     };
-    if view.inbox.is_empty() {
-        return Ok("Nothing waits.".into());
-    }
-    let mut text = String::from("Waiting:");
-    for submission in view.inbox.iter().take(20) {
-        let _ = write!(
-            text,
-            "\n{}. {}",
-            submission.id,
-            one_line(&submission.text, 80)
-        );
-    }
-    Ok(text)
-}
-
-async fn usage(
-    bot: &Bot,
-    place: &Place,
-    interaction: &Interaction,
-) -> Result<String, HarnessError> {
-    let conversation = conversation(bot, place, interaction).await?.unwrap_or(0);
-    let rows = place
-        .harness
-        .usage(wire::UsageRequest { conversation })
-        .await?
-        .rows;
-    if rows.is_empty() {
-        return Ok("Nothing was used yet.".into());
-    }
-    let mut text = if conversation == 0 {
-        "This workspace:"
-    } else {
-        "This conversation:"
-    }
-    .to_owned();
-    for row in rows.iter().take(20) {
-        let _ = write!(
-            text,
-            "\n{} {}: {} requests, {} tokens in ({} cached), {} out",
-            row.day,
-            row.model,
-            row.requests,
-            row.input_tokens,
-            row.cached_tokens,
-            row.output_tokens
-        );
-        if row.cost_known {
-            let cost = row.cost_micros;
-            let _ = write!(
-                text,
-                ", ${}.{:02}",
-                cost / 1_000_000,
-                cost % 1_000_000 / 10_000
-            );
-        }
-    }
-    Ok(text)
-}
-
-async fn open_approvals(
-    bot: &Bot,
-    place: &Place,
-    interaction: &Interaction,
-) -> Result<Vec<wire::Approval>, HarnessError> {
-    let request = wire::ApprovalsRequest {
-        conversation: conversation(bot, place, interaction).await?.unwrap_or(0),
-        ..wire::ApprovalsRequest::default()
+    let request = wire::CompactRequest {
+        conversation,
+        instructions: interaction.option("instructions").unwrap_or_default(),
+        author: Some(author(interaction)),
     };
-    let mut approvals = place.harness.approvals(request).await?.approvals;
-    approvals.retain(|approval| approval.state == "pending");
-    Ok(approvals)
-}
-
-async fn pending(
-    bot: &Bot,
-    place: &Place,
-    interaction: &Interaction,
-) -> Result<String, HarnessError> {
-    let approvals = open_approvals(bot, place, interaction).await?;
-    if approvals.is_empty() {
-        return Ok("Nothing waits for approval.".into());
+    let answer = place.harness.compact(request).await?;
+    Ok(match answer.state.as_str() {
+        "skipped" => "There is nothing to summarize yet.",
+        _ => "A summary is being written; then it takes the place of the conversation's beginning for the model.",
     }
-    let mut text = String::from("Waiting for approval:");
-    for approval in approvals.iter().take(15) {
-        let _ = write!(
-            text,
-            "\n`{}` {} `{}`",
-            approval.id,
-            approval.tool,
-            code_line(&approval.summary)
-        );
-        if approval.expires_ms > 0 {
-            let _ = write!(text, " expires <t:{}:R>", approval.expires_ms / 1_000);
-        }
-    }
-    Ok(text)
-}
-
-/// Offers ids while the user types.
-async fn complete(bot: &Arc<Bot>, interaction: &Interaction) -> Result<(), RestError> {
-    let typed = interaction.data["options"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|option| option["focused"] == true)
-        .and_then(|option| option["value"].as_str())
-        .unwrap_or("")
-        .to_lowercase();
-    let mut choices: Vec<(String, String)> = Vec::new();
-    if let Some(place) = place_of(bot, interaction).await {
-        if interaction.command() == "resume" {
-            let request = wire::ConversationsRequest {
-                limit: 200,
-                before: 0,
-            };
-            if let Ok(answer) = place.harness.conversations(request).await {
-                choices.extend(answer.conversations.into_iter().map(|one| {
-                    let label = format!("{} {}", one.id, one.title);
-                    (one_line(&label, 90), one.id.to_string())
-                }));
-            }
-        } else if interaction.command() == "queue" {
-            if let Ok(Some(view)) = view(bot, &place, interaction).await {
-                choices.extend(
-                    view.inbox.into_iter().map(|submission| {
-                        (one_line(&submission.text, 90), submission.id.to_string())
-                    }),
-                );
-            }
-        } else if let Ok(approvals) = open_approvals(bot, &place, interaction).await {
-            choices.extend(approvals.into_iter().map(|approval| {
-                let label = format!("{} {}", approval.tool, approval.summary);
-                (one_line(&label, 90), approval.id)
-            }));
-        }
-    }
-    let choices: Vec<Value> = choices
-        .into_iter()
-        .filter(|(label, id)| label.to_lowercase().contains(&typed) || id.contains(&typed))
-        .filter(|(label, _)| !label.is_empty())
-        .take(CHOICES)
-        .map(|(label, id)| json!({"name": label, "value": id}))
-        .collect();
-    let body = json!({"type": 8, "data": {"choices": choices}});
-    bot.api
-        .respond(interaction.id, &interaction.token, body)
-        .await
+    .into())
 }
 
 #[cfg(test)]
@@ -562,6 +408,7 @@ mod tests {
             let name = match prefix {
                 render::APPROVE => "render::APPROVE)",
                 render::APPROVE_CONVERSATION => "render::APPROVE_CONVERSATION)",
+                render::ANSWER => "render::ANSWER)",
                 _ => "render::DENY)",
             };
             assert!(source.contains(&format!("strip_prefix({name}")), "{prefix}");

@@ -14,7 +14,7 @@
 //! | [`intake`] | messages to inputs: routing, joining of split pastes, attachments |
 //! | [`catchup`] | what was said while nobody listened |
 //! | [`deliver`] | outbox rows to messages, each once |
-//! | [`interact`], [`branch`] | slash commands and buttons |
+//! | [`interact`], [`look`], [`branch`], [`complete`] | slash commands and buttons |
 //! | [`check`] | start-up checks of intents and permissions |
 //! | [`health`] | probes, metrics, conditions |
 //! | [`folder`], [`cluster`] | where workspaces come from: files, or the API server |
@@ -34,6 +34,7 @@ pub mod catchup;
 pub mod check;
 pub mod cluster;
 pub mod command;
+pub mod complete;
 pub mod deliver;
 pub mod error;
 pub mod folder;
@@ -44,6 +45,7 @@ pub mod id;
 pub mod intake;
 pub mod interact;
 pub mod lane;
+pub mod look;
 pub mod member;
 pub mod payload;
 pub mod render;

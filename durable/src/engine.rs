@@ -406,6 +406,29 @@ impl Engine {
         self.session().reader.conversation_of_request(request).await
     }
 
+    /// Takes a queued submission back and admits an input in its place, in one commit.
+    /// `None`: it is not queued any more, and nothing was admitted.
+    pub async fn replace(
+        &self,
+        queued: SubmissionId,
+        input: Input,
+    ) -> Result<Option<Submitted>, SubmitError> {
+        self.ask(input.conversation, |reply| {
+            Command::Replace(queued, Box::new(input), reply)
+        })
+        .await
+    }
+
+    /// Sets the model of a conversation's next request, and of those that follow.
+    pub async fn set_model(
+        &self,
+        conversation: ConversationId,
+        model: String,
+    ) -> Result<(), SessionError> {
+        self.ask(conversation, |reply| Command::Model(model, reply))
+            .await
+    }
+
     /// A submission as it stands.
     pub async fn submission(&self, id: SubmissionId) -> Result<Option<Submission>, SessionError> {
         Ok(self

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use mooring_durable::{
     gate::{Approval, ApprovalState, Decision},
-    id::{ConversationId, Incarnation, Millis},
+    id::{ConversationId, Incarnation, Millis, TaskId},
     ledger::{Change, Ledger, Refusal, Run, RunOutcome, RunState, Statement},
     message::Part,
     model::Usage,
-    submission::Submission,
+    submission::{Requester, Submission},
+    wait::{Question, WorkEnd},
 };
 use mooring_wire::shown;
 use serde_json::Value;
@@ -21,7 +22,7 @@ use crate::{
     metrics::Metrics,
     model::Catalog,
     record::{
-        audit, grant,
+        audit, child, grant,
         outbox::{self, Kind},
         thread, usage,
     },
@@ -107,8 +108,8 @@ impl Books {
         let target = self.key(format_args!("{}-anchor", run.id));
         // A run comes back to the same state; each change is a row of its own.
         let key = self.key(format_args!("{}-anchor-{}", run.id, at.0));
-        let waits = matches!(run.state, RunState::Waiting | RunState::NeedsKey);
-        let anchor = value(&self.anchor(run, if waits { "waiting" } else { "working" }));
+        let waits = waits(run);
+        let anchor = value(&self.anchor(run, state_of(run)));
         let due = if waits {
             at
         } else {
@@ -159,31 +160,86 @@ impl Books {
     fn asked(&self, at: Millis, approval: &Approval) -> Statement {
         let key = self.key(format_args!("{}-card", approval.task));
         let card = value(&self.card(approval));
-        outbox::shown(
-            at,
-            approval.conversation,
-            &key,
-            Kind::Card,
-            &card,
-            None,
-            None,
-        )
+        outbox::card(at, approval.conversation, &key, Kind::Card, &card)
     }
 
     fn settled(&self, at: Millis, approval: &Approval) -> Vec<Statement> {
         let target = self.key(format_args!("{}-card", approval.task));
         let key = self.key(format_args!("{}-card-end", approval.task));
         let card = value(&self.card(approval));
-        let edit = outbox::shown(
+        let edit = outbox::card_settled(
             at,
             approval.conversation,
             &key,
             Kind::CardEdit,
             &card,
-            Some(&target),
-            None,
+            &target,
         );
         vec![audit::settled(approval), edit]
+    }
+
+    fn question_asked(&self, at: Millis, question: &Question, by: &[Requester]) -> Statement {
+        let key = self.key(format_args!("{}-question", question.task));
+        let mut card = self.question(question);
+        card.requesters = by.iter().map(ToString::to_string).collect();
+        outbox::card(
+            at,
+            question.conversation,
+            &key,
+            Kind::Question,
+            &value(&card),
+        )
+    }
+
+    fn question_settled(&self, at: Millis, question: &Question) -> Statement {
+        let target = self.key(format_args!("{}-question", question.task));
+        let key = self.key(format_args!("{}-question-end", question.task));
+        outbox::card_settled(
+            at,
+            question.conversation,
+            &key,
+            Kind::QuestionEdit,
+            &value(&self.question(question)),
+            &target,
+        )
+    }
+
+    /// The question's id outside the file.
+    pub fn question_id(&self, question: TaskId) -> String {
+        self.key(format_args!("{question}"))
+    }
+
+    /// The question of an id that [`Books::question_id`] has made, or of a key of a row
+    /// that shows it; `None` for those of another file.
+    pub fn question_of(&self, id: &str) -> Option<TaskId> {
+        let (incarnation, rest) = (self.incarnation.get()?, id);
+        let rest = rest.strip_prefix(&incarnation.0)?.strip_prefix('-')?;
+        let task = rest.strip_suffix("-question").unwrap_or(rest);
+        task.parse().ok().map(TaskId)
+    }
+
+    fn question(&self, question: &Question) -> shown::Question {
+        let (state, answer, answered_by) = question_end(question);
+        shown::Question {
+            question: self.question_id(question.task),
+            text: question.text.clone(),
+            choices: question.choices.clone(),
+            expires_ms: question.expires_at.map_or(0, |at| at.0),
+            state: state.into(),
+            answer,
+            answered_by,
+            ..shown::Question::default()
+        }
+    }
+
+    /// How a conversation is that may work for another one's run.
+    fn child_changed(&self, at: Millis, run: &Run, state: &str) -> [Statement; 3] {
+        let key = self.key(format_args!("{}-child-{}", run.id, at.0));
+        let due = match state {
+            "working" => Millis(at.0 + pause_of_edits(at.0 - run.started_at.0)),
+            _ => at,
+        };
+        child::changed(at, due, run, state, &key)
     }
 
     /// The card as it is shown.
@@ -212,6 +268,7 @@ impl Books {
             decided_ms: decision.map_or(0, |d| d.at.0),
             decision_reason: told(|d| d.reason.clone()),
             grade: card.grade,
+            from: String::new(),
         }
     }
 
@@ -242,6 +299,24 @@ impl Books {
             cost_micros: self.catalog.cost(model, usage).map(|c| c.0),
             unknown: lost,
         }))
+    }
+}
+
+fn waits(run: &Run) -> bool {
+    matches!(run.state, RunState::Waiting | RunState::NeedsKey)
+}
+
+fn state_of(run: &Run) -> &'static str {
+    if waits(run) { "waiting" } else { "working" }
+}
+
+/// How a question stands: its state's word, the answer, and who gave it.
+pub fn question_end(question: &Question) -> (&'static str, String, String) {
+    match &question.end {
+        None => ("open", String::new(), String::new()),
+        Some(WorkEnd::Answered { text, by }) => ("answered", text.clone(), by.to_string()),
+        Some(WorkEnd::Expired) => ("expired", String::new(), String::new()),
+        Some(_) => ("aborted", String::new(), String::new()),
     }
 }
 
@@ -358,6 +433,7 @@ impl Ledger for Books {
                 }
                 Change::RunStarted { run } => {
                     out.push(self.run_started(at, run, reply_to.as_deref()));
+                    out.extend(self.child_changed(at, run, "working"));
                 }
                 Change::AttemptStarted {
                     run,
@@ -395,7 +471,10 @@ impl Ledger for Books {
                 Change::CallEnded { call, outcome, .. } => {
                     out.push(audit::ended(at, call, *outcome));
                 }
-                Change::RunChanged { run } => out.extend(self.run_changed(at, run)),
+                Change::RunChanged { run } => {
+                    out.extend(self.run_changed(at, run));
+                    out.extend(self.child_changed(at, run, state_of(run)));
+                }
                 Change::RunEnded {
                     run,
                     outcome,
@@ -404,15 +483,24 @@ impl Ledger for Books {
                     // The end replies to who asked first, so that it notifies.
                     let asked = inputs.first().and_then(|input| discord(input, "message"));
                     out.extend(self.run_ended(at, run, outcome, asked));
+                    let state = match outcome {
+                        RunOutcome::Answered { .. } => "answered",
+                        RunOutcome::Unanswered { .. } => "unanswered",
+                    };
+                    out.extend(self.child_changed(at, run, state));
                 }
                 Change::ConversationCreated {
                     conversation,
                     settings,
                 } => out.extend(begun(*conversation, settings)),
-                Change::QuestionAsked { .. }
-                | Change::QuestionSettled { .. }
-                | Change::CallStarted { .. }
-                | Change::Settled { .. } => {}
+                Change::QuestionAsked {
+                    question,
+                    requesters,
+                } => out.push(self.question_asked(at, question, requesters)),
+                Change::QuestionSettled { question } => {
+                    out.push(self.question_settled(at, question));
+                }
+                Change::CallStarted { .. } | Change::Settled { .. } => {}
             }
         }
         out
@@ -430,6 +518,8 @@ impl Ledger for Books {
                     | Change::RunEnded { .. }
                     | Change::ApprovalAsked { .. }
                     | Change::ApprovalSettled { .. }
+                    | Change::QuestionAsked { .. }
+                    | Change::QuestionSettled { .. }
             )
         });
         if shows {

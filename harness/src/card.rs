@@ -96,7 +96,8 @@ impl Card {
     }
 }
 
-fn facts(decision: &Decision) -> Vec<String> {
+/// What was found of a call, a line each.
+pub fn facts(decision: &Decision) -> Vec<String> {
     let mut lines: Vec<String> = decision
         .facts
         .iter()

@@ -73,6 +73,16 @@ impl PolicyGate {
         (facts, decision, known)
     }
 
+    /// What would be decided about a call, and the grant by which it would run all the
+    /// same. Nothing runs, and nobody is asked.
+    pub async fn explain(&self, workspace: &Loaded, call: &Call) -> (Decision, Option<i64>) {
+        let (facts, decision, known) = self.consider(workspace, call).await;
+        let grant = (decision.verdict == Verdict::Ask)
+            .then(|| self.granted(call, &facts, &decision, &known))
+            .flatten();
+        (decision, grant)
+    }
+
     /// Looks up what the policy asks about paths. What the sandbox does not
     /// answer is lacked.
     async fn look_up(&self, facts: &Facts) -> Known {

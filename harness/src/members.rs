@@ -30,6 +30,8 @@ pub enum Act {
     Reset,
     /// Let a conversation go on in another thread.
     Resume,
+    /// Give a conversation another model.
+    Model,
     /// Stop a run or withdraw an input of one's own.
     StopOwn,
     /// Stop somebody else's.
@@ -45,7 +47,9 @@ impl Act {
         match self {
             Act::Talk | Act::Fork | Act::StopOwn => Role::User,
             Act::Decide => Role::Approver,
-            Act::StopOthers | Act::Reset | Act::Resume | Act::GrantWorkspace => Role::Maintainer,
+            Act::StopOthers | Act::Reset | Act::Resume | Act::Model | Act::GrantWorkspace => {
+                Role::Maintainer
+            }
         }
     }
 }
@@ -185,6 +189,7 @@ mod tests {
             (Some(Role::Approver), Act::StopOthers, false),
             (Some(Role::Approver), Act::GrantWorkspace, false),
             (Some(Role::Approver), Act::Resume, false),
+            (Some(Role::Approver), Act::Model, false),
             (Some(Role::Maintainer), Act::GrantWorkspace, true),
             (Some(Role::Maintainer), Act::Resume, true),
         ] {

@@ -202,6 +202,7 @@ impl Bot {
                 also_message_ids: also.iter().map(|id| (*id).to_owned()).collect(),
                 previous_message_id: previous.into(),
                 name: "a thread".into(),
+                reply_to_message_id: String::new(),
             }),
             request_id: message.into(),
             content: vec![wire::Part {

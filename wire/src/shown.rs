@@ -31,6 +31,34 @@ pub struct Anchor {
     pub ended_ms: i64,
     /// The model's name in the Workspace.
     pub model: String,
+    /// Conversations that work for the run.
+    pub children: Vec<Child>,
+    /// The conversation's plan.
+    pub plan: Vec<Step>,
+}
+
+/// A conversation that works for a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Child {
+    /// What it is called.
+    pub name: String,
+    /// `working`, `waiting`, `answered`, `unanswered`.
+    pub state: String,
+    /// Tool calls so far.
+    pub tool_calls: u32,
+    /// Input and output tokens so far.
+    pub tokens: u64,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Step {
+    /// What is done in it.
+    pub text: String,
+    /// `open`, `doing`, `done`.
+    pub state: String,
 }
 
 /// An approval card: kinds `card` and `card-edit`.
@@ -69,6 +97,32 @@ pub struct Card {
     pub decision_reason: String,
     /// isolated, confined, not-isolated.
     pub grade: String,
+    /// The conversation that asks, where it is not the thread's own.
+    pub from: String,
+}
+
+/// A question to people: kinds `question` and `question-edit`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Question {
+    /// The question's id, as `Answer` takes it.
+    pub question: String,
+    /// What is asked.
+    pub text: String,
+    /// Answers to choose from; others may be given too.
+    pub choices: Vec<String>,
+    /// Whose question it is to answer beside approvers, as shown.
+    pub requesters: Vec<String>,
+    /// Milliseconds since the Unix epoch; 0: never.
+    pub expires_ms: i64,
+    /// `open`, `answered`, `expired`, `aborted`.
+    pub state: String,
+    /// What was answered, and by whom.
+    pub answer: String,
+    /// As shown.
+    pub answered_by: String,
+    /// The conversation that asks, where it is not the thread's own.
+    pub from: String,
 }
 
 /// A plain message: kind `note`.

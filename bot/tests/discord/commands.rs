@@ -196,3 +196,132 @@ async fn a_reset_by_a_maintainer_lets_the_conversation_begin_anew() {
     office.says(thread, "`run echo afterwards`: ok").await;
     office.check().await;
 }
+
+#[tokio::test]
+async fn what_a_conversation_changed_is_shown_as_a_diff_and_a_long_one_as_a_file() {
+    let lines: String = (0..400).map(|n| format!("line {n}\n")).collect();
+    let write = |path: &str, content: &str| json!({"tool": "write", "arguments": {"path": path, "content": content}});
+    let script = json!({"announce": false, "turns": [
+        {"calls": [write("notes.txt", "remember\n")]}, {"text": "Noted."},
+        {"calls": [write("long.txt", &lines)]}, {"text": "Written."},
+    ]});
+    let office = Office::scripted(&script.to_string()).await;
+    let stage = &office.stage;
+    let thread = stage.mention("note it");
+    office.says(thread, "Noted.").await;
+    let shown = stage
+        .shown(stage.command(thread, stage.ada, "diff", options(&[])))
+        .await;
+    assert!(
+        shown.starts_with("1 file differs.\n```diff\n") && shown.contains("\n+remember\n```"),
+        "{shown}"
+    );
+    stage.post(thread, "write it");
+    office.says(thread, "Written.").await;
+    let command = stage.command(thread, stage.ada, "diff", options(&[]));
+    let shown = stage.shown(command).await;
+    assert_eq!(shown, "2 files differ; the diff is in the file.");
+    let file = stage.standin.look(|world| {
+        world.interactions[&command].shown.clone().unwrap()["attachments"][0].clone()
+    });
+    assert_eq!(file["filename"], "diff.patch");
+    let text = file["text"].as_str().unwrap();
+    assert!(
+        text.contains("+line 399\n") && text.contains("+remember\n"),
+        "{text}"
+    );
+    // Who is no member sees nothing of it, whatever they look at.
+    let eve = stage.standin.act(|world| {
+        let eve = world.add_user("eve", false);
+        world.add_member(stage.guild, eve, &[]);
+        eve
+    });
+    for name in [
+        "diff", "status", "usage", "queue", "pending", "policy", "model",
+    ] {
+        let given = options(&[("call", "ls")]);
+        let shown = stage.shown(stage.command(thread, eve, name, given)).await;
+        assert!(
+            shown.contains("is no member of this workspace"),
+            "/{name}: {shown}"
+        );
+    }
+    office.check().await;
+}
+
+#[tokio::test]
+async fn the_model_is_changed_by_a_maintainer_and_a_call_is_explained_to_every_member() {
+    let models = "model: \"\"}, {name: second, provider: rehearsal, model: \"\"";
+    let mut office = Office::built(TEXT, "", models).await;
+    office.stage.start().await;
+    let stage = &office.stage;
+    let thread = office.conversation().await;
+    let run = async |user: u64, name: &str, given: &[(&str, &str)]| {
+        let command = stage.command(thread, user, name, options(given));
+        stage.shown(command).await
+    };
+    let (ada, grace) = (stage.ada, office.grace);
+    for (user, name, given, expected) in [
+        (
+            ada,
+            "model",
+            &[][..],
+            "has the model **main**. The workspace has: main, second.",
+        ),
+        (
+            ada,
+            "model",
+            &[("name", "second")],
+            "needs the role Maintainer",
+        ),
+        (
+            grace,
+            "model",
+            &[("name", "third")],
+            "the Workspace has no model \"third\"",
+        ),
+        (grace, "model", &[("name", "second")], "goes to **second**"),
+        (ada, "compact", &[], "needs the role Maintainer"),
+        (
+            grace,
+            "compact",
+            &[("instructions", "briefly")],
+            "nothing to summarize yet",
+        ),
+        (ada, "policy", &[("call", "echo hi")], "**It would run.**"),
+        (
+            ada,
+            "policy",
+            &[("call", "touch published-1")],
+            "**Somebody would be asked.**",
+        ),
+        (
+            ada,
+            "policy",
+            &[("call", "src/a.rs"), ("tool", "edit")],
+            "`edit`\n```\nsrc/a.rs",
+        ),
+        (
+            ada,
+            "policy",
+            &[("call", "x"), ("tool", "todo")],
+            "are no JSON",
+        ),
+    ] {
+        let shown = run(user, name, given).await;
+        assert!(shown.contains(expected), "/{name} {given:?}: {shown}");
+    }
+    stage.post(thread, "run echo with-the-second");
+    office.says(thread, "`run echo with-the-second`: ok").await;
+    let used = "SELECT DISTINCT model FROM attempt ORDER BY started_at DESC LIMIT 1";
+    assert_eq!(office.rows(used), ["second"]);
+    // A grant that covers a call is told.
+    stage.post(thread, "run touch published-1");
+    let card = office.says(thread, "**Approval needed**").await;
+    let told = stage.followed(stage.click(&card, grace, 1)).await;
+    assert_eq!(told, "Approved: touch published-1");
+    office.says(thread, "`run touch published-1`: ok").await;
+    let shown = run(ada, "policy", &[("call", "touch published-1")]).await;
+    assert!(shown.contains("somebody has granted it"), "{shown}");
+    office.check().await;
+}

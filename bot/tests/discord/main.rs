@@ -11,6 +11,7 @@ mod double;
 mod gateway;
 mod intake;
 mod office;
+mod questions;
 mod service;
 mod settings;
 mod soak;

@@ -51,6 +51,14 @@ impl Harness for Service {
                     submission: known.id,
                     state: known.state.into(),
                     repeated: true,
+                    note: String::new(),
+                }));
+            }
+            if request.edit {
+                // Nothing is queued where every input is answered at once.
+                return Ok(Response::new(wire::SubmitResponse {
+                    state: "unchanged".into(),
+                    ..wire::SubmitResponse::default()
                 }));
             }
             let row = state
@@ -115,6 +123,7 @@ impl Harness for Service {
                 submission: id,
                 state: "queued".into(),
                 repeated: false,
+                note: String::new(),
             }))
         })
     }
@@ -454,6 +463,31 @@ impl Harness for Service {
 
     async fn answer(&self, _: Request<wire::AnswerRequest>) -> Answer<wire::AnswerResponse> {
         Err(Status::unimplemented("the double asks nothing"))
+    }
+
+    async fn model(&self, _: Request<wire::ModelRequest>) -> Answer<wire::ModelResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn explain(&self, _: Request<wire::ExplainRequest>) -> Answer<wire::ExplainResponse> {
+        Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn role(&self, request: Request<wire::RoleRequest>) -> Answer<wire::RoleResponse> {
+        self.here()?;
+        let author = request.into_inner().author.unwrap_or_default();
+        if self
+            .0
+            .look(|state| state.strangers.contains(&author.discord_user_id))
+        {
+            return Err(status(
+                Code::Forbidden,
+                "you are no member of this workspace",
+            ));
+        }
+        Ok(Response::new(wire::RoleResponse {
+            role: "Approver".into(),
+        }))
     }
 
     async fn task_graph(

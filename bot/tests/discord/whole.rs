@@ -408,6 +408,13 @@ async fn f61_an_edit_changes_a_queued_input_a_preview_does_not_and_a_deletion_wi
             "SELECT id FROM submission WHERE request_id = '{deleted}' AND state = 'unanswered'"
         ))
         .await;
+    // Taken back and taken anew in one commit: a crash leaves the one or the other.
+    let together = format!(
+        "SELECT count(*) FROM submission old JOIN submission new
+         ON old.settled_commit = new.created_commit
+         WHERE old.request_id = '{edited}' AND new.request_id LIKE '{edited}@%'"
+    );
+    assert_eq!(office.rows(&together), ["1"]);
     // A preview of the edited message is the same edit once more.
     stage.standin.act(|world| world.unfurl(thread, edited));
     std::fs::write(office.project.path("go"), "").unwrap();

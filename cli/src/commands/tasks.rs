@@ -45,7 +45,7 @@ pub async fn answer(connection: &Connection, question: i64, text: String) -> Res
     let request = AnswerRequest {
         question,
         text,
-        author: None,
+        ..AnswerRequest::default()
     };
     let response = connection
         .call(move |mut c| {

@@ -320,6 +320,10 @@ impl Actor {
             } => drop(reply.send(self.compact(requester, instructions).await)),
             Command::Abort(scope, reply) => drop(reply.send(self.abort(scope).await)),
             Command::Withdraw(id, reply) => drop(reply.send(self.withdraw(id).await)),
+            Command::Replace(id, input, reply) => {
+                drop(reply.send(self.replace(id, *input).await));
+            }
+            Command::Model(model, reply) => drop(reply.send(self.set_model(model).await)),
             Command::Decide {
                 approval,
                 decision,

@@ -28,6 +28,12 @@ pub(crate) enum Command {
     },
     Abort(AbortScope, Reply<Aborted>),
     Withdraw(SubmissionId, Reply<Option<Submission>>),
+    Replace(
+        SubmissionId,
+        Box<Input>,
+        Reply<Option<Submitted>, SubmitError>,
+    ),
+    Model(String, Reply<()>),
     Decide {
         approval: TaskId,
         decision: Decision,
@@ -76,6 +82,8 @@ impl Command {
             Command::Compact { reply, .. } => drop(reply.send(Err(error))),
             Command::Abort(_, reply) => drop(reply.send(Err(error))),
             Command::Withdraw(_, reply) => drop(reply.send(Err(error))),
+            Command::Replace(_, _, reply) => drop(reply.send(Err(error.into()))),
+            Command::Model(_, reply) => drop(reply.send(Err(error))),
             Command::Decide { reply, .. } => drop(reply.send(Err(error))),
             Command::AskOnTheWay(_, reply) => drop(reply.send(Err(error))),
             Command::UseApproval { reply, .. } => drop(reply.send(Err(error))),

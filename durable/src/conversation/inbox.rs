@@ -40,8 +40,18 @@ impl Actor {
         if self.state.run.is_some() && input.when_busy == WhenBusy::Reject {
             return Err(SubmitError::Busy);
         }
-        let id = self.session.counters.submission();
         let mut step = self.step("submit");
+        let submission = self.admit_input(&mut step, input);
+        self.commit(step).await?;
+        Ok(Submitted {
+            submission,
+            repeated: false,
+        })
+    }
+
+    /// Admits an input to a step, with whatever it starts.
+    fn admit_input(&self, step: &mut Step, input: Input) -> Submission {
+        let id = self.session.counters.submission();
         step.extra = input.extra;
         let row = SubmissionRow {
             submission: Submission {
@@ -65,12 +75,42 @@ impl Actor {
             step.next_run(true);
             step.put_generation();
         }
-        let submission = step.shown(id);
+        step.shown(id)
+    }
+
+    /// Takes a queued submission back and admits another in its place, in one commit.
+    /// `None`: it is not queued any more, and nothing is admitted.
+    pub(super) async fn replace(
+        &mut self,
+        queued: SubmissionId,
+        input: Input,
+    ) -> Result<Option<Submitted>, SubmitError> {
+        if let Some(known) = self.known(input.request_id.as_ref()).await? {
+            return repeated(known, SubmissionType::Input).map(Some);
+        }
+        let found = self.state.queue.iter();
+        let Some(row) = found.clone().find(|row| row.submission.id == queued) else {
+            return Ok(None);
+        };
+        let mut step = self.step("replace");
+        step.withdraw(&row.clone());
+        let submission = self.admit_input(&mut step, input);
         self.commit(step).await?;
-        Ok(Submitted {
+        Ok(Some(Submitted {
             submission,
             repeated: false,
-        })
+        }))
+    }
+
+    /// The next request is made with this model.
+    pub(super) async fn set_model(&mut self, model: String) -> Result<(), SessionError> {
+        if self.state.row.model == model {
+            return Ok(());
+        }
+        let mut step = self.step("model");
+        step.batch.set_model(self.id, &model);
+        Arc::make_mut(&mut step.state.row).model = model;
+        self.commit(step).await
     }
 
     /// Admits a write.

@@ -32,6 +32,7 @@ tables! {
     /// What forks see of their ancestors.
     inheritances = conversation::INHERIT,
     conversation_touches = conversation::TOUCH,
+    conversation_models = conversation::MODEL,
     submissions = submission::INSERT,
     submission_moves = submission::MOVE,
     entries = entry::INSERT,

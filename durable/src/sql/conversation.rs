@@ -22,6 +22,9 @@ pub(crate) const TOUCH: &str =
  FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM jsonb_each(?)) AS n
  WHERE conversation.id = n.id";
 
+pub(crate) const MODEL: &str = "UPDATE conversation SET model = n.model
+ FROM (SELECT value->>1 AS id, value->>2 AS model FROM jsonb_each(?)) AS n WHERE conversation.id = n.id";
+
 pub(crate) const INHERIT: &str = "INSERT INTO inherited (conversation, depth, source, through_seq)
  SELECT value->>1, value->>2, value->>3, value->>4 FROM jsonb_each(?)";
 /// The ancestors of a conversation, nearest first.
@@ -130,6 +133,11 @@ impl Batch {
             .flag(row.origin.shows == Shows::Own)
             .opt_int(row.origin.owner.map(|owner| owner.conversation.0))
             .flag(row.origin.owner.is_some_and(|owner| owner.background));
+    }
+
+    /// The model of the requests to come.
+    pub fn set_model(&mut self, id: ConversationId, model: &str) {
+        self.conversation_models.row().int(id.0).text(model);
     }
 
     /// What a fork sees of an ancestor.

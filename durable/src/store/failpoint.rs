@@ -13,6 +13,8 @@ pub const COMMITS: &[&str] = &[
     "fork",
     "documents",
     "withdraw",
+    "replace",
+    "model",
     "request",
     "calls",
     "answer",

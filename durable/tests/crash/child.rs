@@ -459,7 +459,11 @@ async fn script(engine: &Engine) {
     .await;
     if state(&engine.submission(hang).await.unwrap().unwrap()) == "placed" {
         let queued = submit(second, "queued", WhenBusy::FollowUp).await;
-        engine.withdraw(queued).await.unwrap();
+        let mut corrected = input(second, "corrected", WhenBusy::FollowUp);
+        corrected.request_id = request_id("corrected");
+        let replaced = engine.replace(queued, corrected).await.unwrap();
+        let replaced = replaced.map_or(queued, |replaced| replaced.submission.id);
+        engine.withdraw(replaced).await.unwrap();
         engine.abort(second, AbortScope::Run).await.unwrap();
     }
     assert_eq!(ended(hang).await, "unanswered Aborted");
@@ -478,6 +482,7 @@ async fn script(engine: &Engine) {
         2 => engine.fork(fork_of(second)).await.unwrap(),
         _ => conversation(2).await,
     };
+    engine.set_model(second, "another".into()).await.unwrap();
     let plan = DocumentChange {
         scope: Scope::Conversation(third),
         kind: &PLAN,

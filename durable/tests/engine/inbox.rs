@@ -4,6 +4,7 @@ use mooring_durable::{
     Edit,
     error::SubmitError,
     id::Millis,
+    ledger::Change,
     message::{Message, Part},
     model::ModelError,
     submission::{AbortScope, Input, WhenBusy},
@@ -421,5 +422,66 @@ async fn d003_keys_of_any_name_come_back_as_they_went_in() {
     settled(&engine, first.id).await;
     let stored = engine.submission(first.id).await.unwrap().unwrap();
     assert_eq!((stored.data, stored.content), (data, content));
+    engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_queued_input_is_replaced_in_one_commit_and_a_placed_one_is_left() {
+    let world = World::new();
+    let gates = holding(&world);
+    let (engine, id) = world.begin().await;
+    let first = say(&engine, id, "go").await;
+    held(&engine, id).await;
+    let queued = say(&engine, id, "tpyo").await;
+    let corrected = |request: &str| Input {
+        request_id: request_id(request),
+        ..input(id, "typo", WhenBusy::FollowUp)
+    };
+    let replaced = engine
+        .replace(queued, corrected("m@2"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(!replaced.repeated);
+    eventually("both in one commit", async || {
+        let told = world.ledger.told.lock().unwrap();
+        let commit = |found: &dyn Fn(&Change) -> bool| {
+            told.iter().find(|(_, change)| found(change)).map(|(commit, _)| *commit)
+        };
+        let back = commit(&|change| {
+            matches!(change, Change::Settled { submission } if submission.id == queued)
+        });
+        let anew = commit(&|change| {
+            matches!(change, Change::Admitted { submission } if submission.id == replaced.submission.id)
+        });
+        back.is_some() && back == anew
+    })
+    .await;
+    let old = engine.submission(queued).await.unwrap().unwrap();
+    assert_eq!(state(&old), "unanswered Withdrawn");
+    // The same again is the same; what is not queued any more is left.
+    let again = engine
+        .replace(queued, corrected("m@2"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(again.repeated && again.submission.id == replaced.submission.id);
+    let late = engine.replace(first, corrected("m@3")).await;
+    assert_eq!(late.unwrap(), None);
+    gates.open("hold");
+    assert_eq!(settled(&engine, replaced.submission.id).await, "done");
+    engine.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_model_of_the_next_request_is_set_and_stays_set() {
+    let world = World::new();
+    world.script(|_| Reply::Say("answer"));
+    let (engine, id) = world.begin().await;
+    engine.set_model(id, "other".into()).await.unwrap();
+    assert_eq!(view(&engine, id).await.model, "other");
+    engine.close().await.unwrap();
+    let engine = world.open().await;
+    assert_eq!(view(&engine, id).await.model, "other");
     engine.close().await.unwrap();
 }

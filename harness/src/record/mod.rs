@@ -1,7 +1,9 @@
 //! The harness's own tables in the engine's file. Their rows are written in the
 //! engine's commits; each table's SQL stands beside its row type.
 
+pub mod answer;
 pub mod audit;
+pub mod child;
 pub mod grant;
 pub mod outbox;
 pub mod refused;
@@ -18,6 +20,7 @@ pub const COMPONENT: Component = Component {
         include_str!("migrations/0001.sql"),
         include_str!("migrations/0002.sql"),
         include_str!("migrations/0003.sql"),
+        include_str!("migrations/0004.sql"),
     ],
 };
 

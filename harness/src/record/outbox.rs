@@ -19,6 +19,8 @@ pub enum Kind {
     Answer,
     Card,
     CardEdit,
+    Question,
+    QuestionEdit,
     Note,
 }
 
@@ -31,6 +33,8 @@ impl Kind {
             Kind::Answer => "answer",
             Kind::Card => "card",
             Kind::CardEdit => "card-edit",
+            Kind::Question => "question",
+            Kind::QuestionEdit => "question-edit",
             Kind::Note => "note",
         }
     }
@@ -80,6 +84,83 @@ pub fn shown(
     }
 }
 
+/// A card for people: in the conversation's thread or, where it has none, in that of the
+/// nearest conversation that it works for, and then with its name in `from`.
+pub fn card(
+    at: Millis,
+    conversation: ConversationId,
+    key: &str,
+    kind: Kind,
+    content: &Value,
+) -> Statement {
+    Statement {
+        sql: "INSERT INTO mooring_outbox
+                (key, thread_id, conversation, kind, json, created_at, next_at)
+              SELECT ?1, home.thread_id, ?2, ?3,
+                CASE home.depth WHEN 0 THEN ?4
+                  ELSE json_set(?4, '$.from', (SELECT title FROM conversation WHERE id = ?2)) END,
+                ?5, ?5
+              FROM (WITH RECURSIVE up(id, depth) AS (
+                      SELECT ?2, 0
+                      UNION ALL
+                      SELECT c.owner_conversation, up.depth + 1
+                      FROM up JOIN conversation c ON c.id = up.id
+                      WHERE c.owner_conversation IS NOT NULL AND up.depth < 20)
+                    SELECT t.thread_id, up.depth FROM up
+                    JOIN mooring_thread t ON t.conversation = up.id AND t.deleted = 0
+                    ORDER BY up.depth LIMIT 1) AS home
+              WHERE true ON CONFLICT (key) DO NOTHING",
+        binds: vec![
+            text(key),
+            Bind::Int(conversation.0),
+            text(kind.word()),
+            json(content),
+            Bind::Int(at.0),
+        ],
+    }
+}
+
+/// A card as it is in the end, where it was shown.
+pub fn card_settled(
+    at: Millis,
+    conversation: ConversationId,
+    key: &str,
+    kind: Kind,
+    content: &Value,
+    target: &str,
+) -> Statement {
+    Statement {
+        sql: "INSERT INTO mooring_outbox
+                (key, thread_id, conversation, kind, json, target, created_at, next_at)
+              SELECT ?1, t.thread_id, ?2, ?3,
+                json_set(?4, '$.from', coalesce(json_extract(t.json, '$.from'), '')), ?5, ?6, ?6
+              FROM mooring_outbox t WHERE t.key = ?5
+              ON CONFLICT (key) DO NOTHING",
+        binds: vec![
+            text(key),
+            Bind::Int(conversation.0),
+            text(kind.word()),
+            json(content),
+            text(target),
+            Bind::Int(at.0),
+        ],
+    }
+}
+
+/// The conversations that work for the run of an anchor, as JSON.
+macro_rules! children {
+    ($anchor:literal) => {
+        concat!(
+            "json((SELECT json_group_array(json_object(
+                     'name', name, 'state', state, 'toolCalls', tool_calls, 'tokens', tokens))
+                   FROM (SELECT * FROM mooring_child WHERE anchor = ",
+            $anchor,
+            " ORDER BY conversation)))"
+        )
+    };
+}
+pub(super) use children;
+
 /// How a run is, beside its anchor: an edit that waits until `due`, or until the one
 /// that it replaces would have been shown. So many changes make few edits, and a
 /// change is never put off for ever.
@@ -92,13 +173,23 @@ pub fn progress(
     target: &str,
 ) -> Statement {
     Statement {
-        sql: "INSERT INTO mooring_outbox
+        sql: concat!(
+            "INSERT INTO mooring_outbox
                 (key, thread_id, conversation, kind, json, target, created_at, next_at)
-              SELECT ?1, thread_id, ?2, ?3, ?4, ?5, ?6,
+              SELECT ?1, thread_id, ?2, ?3,
+                json_set(?4, '$.plan', json(coalesce((
+                  SELECT json_extract(r.value, '$.items')
+                  FROM document d JOIN document_revision r ON r.document = d.id
+                  WHERE d.scope = 'conversation' AND d.owner = ?2 AND d.name = 'mooring.todo'
+                    AND d.retired_commit IS NULL ORDER BY r.revision DESC LIMIT 1), '[]')),
+                  '$.children', ",
+            children!("?5"),
+            "), ?5, ?6,
                 min(?7, coalesce((SELECT min(next_at) FROM mooring_outbox
                                   WHERE target = ?5 AND closed_at IS NULL), ?7))
               FROM mooring_thread WHERE conversation = ?2 AND deleted = 0 LIMIT 1
-              ON CONFLICT (key) DO NOTHING",
+              ON CONFLICT (key) DO NOTHING"
+        ),
         binds: vec![
             text(key),
             Bind::Int(conversation.0),

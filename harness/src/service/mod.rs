@@ -3,8 +3,10 @@
 mod convert;
 mod decide;
 mod diff;
+mod explain;
 mod fork;
 mod look;
+mod model;
 mod resume;
 mod state;
 mod talk;
@@ -317,6 +319,28 @@ impl wire::harness_server::Harness for Service {
         self.fork(actor, request.into_inner())
             .await
             .map(Response::new)
+    }
+
+    async fn model(&self, request: Request<wire::ModelRequest>) -> Answer<wire::ModelResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.model(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn explain(
+        &self,
+        request: Request<wire::ExplainRequest>,
+    ) -> Answer<wire::ExplainResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.explain(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn role(&self, request: Request<wire::RoleRequest>) -> Answer<wire::RoleResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.role(&actor).map(Response::new)
     }
 
     async fn usage(&self, request: Request<wire::UsageRequest>) -> Answer<wire::UsageResponse> {

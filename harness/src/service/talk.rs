@@ -4,7 +4,7 @@ use mooring_durable::{
     error::SubmitError,
     id::{ConversationId, RequestId, SubmissionId},
     message::Part,
-    submission::{AbortScope, Input, Requester, WhenBusy},
+    submission::{AbortScope, Input, Requester, SubmissionState, Submitted, WhenBusy},
 };
 use mooring_wire::{
     code::{Code, status},
@@ -30,12 +30,14 @@ impl Service {
     ) -> Result<wire::SubmitResponse, Status> {
         may(&actor, Act::Talk).map_err(|text| status(Code::Forbidden, text))?;
         let content = content(&request)?;
+        if request.edit {
+            return self.edit(actor, request, content).await;
+        }
+        if let Some(answered) = self.answer_by_reply(&actor, &request, &content).await? {
+            return Ok(answered);
+        }
         let conversation = self.conversation_of(&request, &content).await?;
-        let when_busy = match request.when_busy() {
-            wire::WhenBusy::Steer => WhenBusy::Steer,
-            wire::WhenBusy::Reject => WhenBusy::Reject,
-            wire::WhenBusy::FollowUp | wire::WhenBusy::Unspecified => WhenBusy::FollowUp,
-        };
+        let when_busy = when_busy(&request);
         let request_id = match (&request.thread, request.request_id.as_str()) {
             (Some(thread), "") => Some(RequestId(thread.message_id.clone())),
             (_, "") => None,
@@ -52,19 +54,17 @@ impl Service {
         {
             return Err(busy());
         }
-        let submitted = self
-            .engine
-            .submit(Input {
-                conversation,
-                request_id,
-                requester: actor.requester,
-                content,
-                when_busy,
-                autonomous: request.autonomous,
-                data: request.thread.as_ref().map(origin).unwrap_or(Value::Null),
-                extra: Vec::new(),
-            })
-            .await;
+        let input = Input {
+            conversation,
+            request_id,
+            requester: actor.requester,
+            content,
+            when_busy,
+            autonomous: request.autonomous,
+            data: request.thread.as_ref().map(origin).unwrap_or(Value::Null),
+            extra: Vec::new(),
+        };
+        let submitted = self.engine.submit(input).await;
         let submitted = match submitted {
             Ok(submitted) => submitted,
             Err(SubmitError::Busy) => {
@@ -79,13 +79,60 @@ impl Service {
             }
             Err(error) => return Err(not_admitted(error)),
         };
-        let (state, _, _) = convert::state(&submitted.submission.state);
-        Ok(wire::SubmitResponse {
-            conversation: submitted.submission.conversation.0,
-            submission: submitted.submission.id.0,
-            state: state.into(),
-            repeated: submitted.repeated,
-        })
+        Ok(admitted(&submitted))
+    }
+
+    /// A message's text was changed: the input takes the place of the one of the same
+    /// message and author that is queued.
+    async fn edit(
+        &self,
+        actor: Actor,
+        request: wire::SubmitRequest,
+        content: Vec<Part>,
+    ) -> Result<wire::SubmitResponse, Status> {
+        let thread = request.thread.as_ref();
+        let thread = thread
+            .filter(|thread| !thread.message_id.is_empty() && !request.request_id.is_empty())
+            .ok_or_else(|| status(Code::Invalid, "an edit needs its message and a request id"))?;
+        let row = thread::find(self.engine.reader(), &thread.thread_id)
+            .await
+            .map_err(|error| super::storage(&error))?;
+        let conversation = row.and_then(|row| row.conversation);
+        let unchanged = || wire::SubmitResponse {
+            conversation: conversation.map_or(0, |id| id.0),
+            state: "unchanged".into(),
+            ..wire::SubmitResponse::default()
+        };
+        let Some(conversation) = conversation else {
+            return Ok(unchanged());
+        };
+        let of_message = |id: &RequestId| {
+            let rest = id.0.strip_prefix(&thread.message_id);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+        };
+        let inbox = self.view_of(conversation, 0).await?.inbox;
+        let queued = inbox.iter().find(|submission| {
+            submission.state == SubmissionState::Queued
+                && submission.request_id.as_ref().is_some_and(of_message)
+                && same(&submission.requester, &actor.requester)
+        });
+        let Some(queued) = queued else {
+            return Ok(unchanged());
+        };
+        let input = Input {
+            conversation,
+            request_id: Some(RequestId(request.request_id.clone())),
+            requester: actor.requester,
+            content,
+            when_busy: when_busy(&request),
+            autonomous: request.autonomous,
+            data: origin(thread),
+            extra: Vec::new(),
+        };
+        let replaced = self.engine.replace(queued.id, input).await;
+        Ok(replaced
+            .map_err(not_admitted)?
+            .map_or_else(unchanged, |submitted| admitted(&submitted)))
     }
 
     /// The conversation that an input is for; made where it has none yet.
@@ -181,18 +228,17 @@ impl Service {
         actor: Actor,
         request: wire::WithdrawRequest,
     ) -> Result<wire::WithdrawResponse, Status> {
-        may(&actor, Act::StopOwn).map_err(|text| status(Code::Forbidden, text))?;
-        let found = self
-            .engine
-            .withdraw(SubmissionId(request.submission))
-            .await
-            .map_err(session)?
-            .ok_or_else(|| {
-                status(
-                    Code::NotFound,
-                    format!("there is no submission {}", request.submission),
-                )
-            })?;
+        let id = SubmissionId(request.submission);
+        let missing = || {
+            let text = format!("there is no submission {id}");
+            status(Code::NotFound, text)
+        };
+        let known = self.engine.submission(id).await.map_err(session)?;
+        let own = known.is_none_or(|known| same(&known.requester, &actor.requester));
+        let act = if own { Act::StopOwn } else { Act::StopOthers };
+        may(&actor, act).map_err(|text| status(Code::Forbidden, text))?;
+        let withdrawn = self.engine.withdraw(id).await.map_err(session)?;
+        let found = withdrawn.ok_or_else(missing)?;
         Ok(wire::WithdrawResponse {
             submission: Some(convert::submission(&found)),
         })
@@ -205,6 +251,25 @@ pub(super) fn not_admitted(error: SubmitError) -> Status {
         SubmitError::Busy => busy(),
         SubmitError::OtherType(_) => status(Code::OtherType, error.to_string()),
         SubmitError::Session(error) => session(error),
+    }
+}
+
+fn when_busy(request: &wire::SubmitRequest) -> WhenBusy {
+    match request.when_busy() {
+        wire::WhenBusy::Steer => WhenBusy::Steer,
+        wire::WhenBusy::Reject => WhenBusy::Reject,
+        wire::WhenBusy::FollowUp | wire::WhenBusy::Unspecified => WhenBusy::FollowUp,
+    }
+}
+
+fn admitted(submitted: &Submitted) -> wire::SubmitResponse {
+    let (state, _, _) = convert::state(&submitted.submission.state);
+    wire::SubmitResponse {
+        conversation: submitted.submission.conversation.0,
+        submission: submitted.submission.id.0,
+        state: state.into(),
+        repeated: submitted.repeated,
+        note: String::new(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! What is asked and what is open: answers to questions, and the graph of tasks.
 
 use mooring_durable::{
-    id::{ConversationId, TaskId},
-    wait::{Question, TaskView, WorkEnd},
+    id::{ConversationId, RequestId, TaskId},
+    message::Part,
+    wait::{Question, TaskView},
 };
 use mooring_wire::{
     code::{Code, status},
@@ -10,8 +11,12 @@ use mooring_wire::{
 };
 use tonic::Status;
 
-use super::{Service, session};
-use crate::members::{Act, Actor, may, same};
+use super::{Service, session, storage};
+use crate::{
+    books::{plain, question_end},
+    members::{Act, Actor, may, same},
+    record::answer,
+};
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 64 << 10;
@@ -23,30 +28,39 @@ impl Service {
         request: wire::AnswerRequest,
     ) -> Result<wire::AnswerResponse, Status> {
         may(&actor, Act::Talk).map_err(|text| status(Code::Forbidden, text))?;
-        if request.text.trim().is_empty() || request.text.len() > MAX_ANSWER {
+        let missing = || {
+            let named = match request.id.as_str() {
+                "" => request.question.to_string(),
+                id => id.to_owned(),
+            };
+            let text = format!("there is no question {named}; `mooring tasks` lists what waits");
+            status(Code::NotFound, text)
+        };
+        let task = match request.id.as_str() {
+            "" => TaskId(request.question),
+            id => self.books.question_of(id).ok_or_else(missing)?,
+        };
+        let mut text = request.text.clone();
+        if let Some(open) = self.open_question(task).await? {
+            self.may_answer(&actor, &open).await?;
+            if let Some(choice) = (request.choice as usize).checked_sub(1) {
+                text = open.choices.get(choice).cloned().ok_or_else(|| {
+                    status(
+                        Code::Invalid,
+                        "there are not so many answers to choose from",
+                    )
+                })?;
+            }
+        }
+        // One that is not open takes no answer, and tells why.
+        let chosen = request.choice > 0;
+        if text.len() > MAX_ANSWER || (text.trim().is_empty() && !chosen) {
             let text = format!("an answer has 1 byte to {} KiB", MAX_ANSWER >> 10);
             return Err(status(Code::Invalid, text));
         }
-        let task = TaskId(request.question);
-        let missing = || {
-            let text = format!("there is no question {task}; `mooring tasks` lists what waits");
-            status(Code::NotFound, text)
-        };
-        let questions = self.engine.questions().await.map_err(session)?;
-        if let Some(question) = questions.iter().find(|question| question.task == task) {
-            let view = self.view_of(question.conversation, 0).await?;
-            let own = view.run.as_ref().is_some_and(|run| {
-                let mut requesters = run.requesters.iter();
-                requesters.any(|requester| same(requester, &actor.requester))
-            });
-            if !own {
-                // Others' questions need the role that answers any.
-                may(&actor, Act::Decide).map_err(|text| status(Code::Forbidden, text))?;
-            }
-        }
         let (first, question) = self
             .engine
-            .answer(task, request.text, actor.requester, Vec::new())
+            .answer(task, text, actor.requester, Vec::new())
             .await
             .map_err(session)?
             .ok_or_else(missing)?;
@@ -54,6 +68,82 @@ impl Service {
             first,
             question: Some(shown(&question)),
         })
+    }
+
+    /// A message that replies to the card of an open question is its answer, as is one
+    /// that was it before. `None`: it is an input as any other.
+    pub(super) async fn answer_by_reply(
+        &self,
+        actor: &Actor,
+        request: &wire::SubmitRequest,
+        content: &[Part],
+    ) -> Result<Option<wire::SubmitResponse>, Status> {
+        let (Some(thread), id) = (&request.thread, request.request_id.as_str()) else {
+            return Ok(None);
+        };
+        if thread.reply_to_message_id.is_empty() || id.is_empty() || request.edit {
+            return Ok(None);
+        }
+        let reader = self.engine.reader();
+        let known = answer::is_answer(reader, id).await;
+        let repeated = known.map_err(|error| storage(&error))?;
+        let told = |state: &str, note: &str| wire::SubmitResponse {
+            state: state.into(),
+            repeated,
+            note: note.into(),
+            ..wire::SubmitResponse::default()
+        };
+        if repeated {
+            return Ok(Some(told("answered", "")));
+        }
+        let card = answer::card(reader, &thread.reply_to_message_id).await;
+        let card = card.map_err(|error| storage(&error))?;
+        let Some(task) = card.and_then(|key| self.books.question_of(&key)) else {
+            return Ok(None);
+        };
+        let Some(open) = self.open_question(task).await? else {
+            return Ok(None);
+        };
+        let text = plain(content);
+        // What was an input before stays one.
+        let before = RequestId(id.to_owned());
+        let before = self.engine.conversation_of_request(&before).await;
+        if text.trim().is_empty() || before.map_err(session)?.is_some() {
+            return Ok(None);
+        }
+        if let Err(refused) = self.may_answer(actor, &open).await {
+            return Ok(Some(told("refused", refused.message())));
+        }
+        if text.len() > MAX_ANSWER {
+            let text = format!("an answer has at most {} KiB", MAX_ANSWER >> 10);
+            return Ok(Some(told("refused", &text)));
+        }
+        let row = answer::answered(id, task, self.clock.now());
+        let answered = self
+            .engine
+            .answer(task, text, actor.requester.clone(), vec![row])
+            .await
+            .map_err(session)?;
+        Ok(answered
+            .is_some_and(|(first, _)| first)
+            .then(|| told("answered", "")))
+    }
+
+    async fn open_question(&self, task: TaskId) -> Result<Option<Question>, Status> {
+        let questions = self.engine.questions().await.map_err(session)?;
+        Ok(questions.into_iter().find(|question| question.task == task))
+    }
+
+    /// Whoever the run works for may answer its questions; others' need the role that
+    /// answers any.
+    async fn may_answer(&self, actor: &Actor, question: &Question) -> Result<(), Status> {
+        let view = self.view_of(question.conversation, 0).await?;
+        let own = view.run.as_ref().is_some_and(|run| {
+            let mut requesters = run.requesters.iter();
+            requesters.any(|requester| same(requester, &actor.requester))
+        });
+        let act = if own { Act::Talk } else { Act::Decide };
+        may(actor, act).map_err(|text| status(Code::Forbidden, text))
     }
 
     pub(super) async fn task_graph(
@@ -86,12 +176,7 @@ fn task(task: &TaskView) -> wire::Task {
 
 /// A question as it is shown.
 pub fn shown(question: &Question) -> wire::Question {
-    let (state, answer, by) = match &question.end {
-        None => ("open", String::new(), String::new()),
-        Some(WorkEnd::Answered { text, by }) => ("answered", text.clone(), by.to_string()),
-        Some(WorkEnd::Expired) => ("expired", String::new(), String::new()),
-        Some(_) => ("aborted", String::new(), String::new()),
-    };
+    let (state, answer, by) = question_end(question);
     wire::Question {
         id: question.task.0,
         conversation: question.conversation.0,

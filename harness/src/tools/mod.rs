@@ -244,10 +244,8 @@ impl BuiltIn {
 fn offered(name: &str, settings: &Value) -> bool {
     let listed = settings.get("tools").and_then(Value::as_array);
     let apart = match name {
-        // A subagent does its work itself; and in Discord nobody would see what it asks.
-        "subagent" => settings.get("subagent").is_some() || settings.get("thread").is_some(),
-        // Questions are not shown in Discord.
-        "ask_user" => settings.get("thread").is_some(),
+        // A subagent does its work itself.
+        "subagent" => settings.get("subagent").is_some(),
         _ => false,
     };
     !apart && listed.is_none_or(|listed| listed.iter().any(|it| it == name))
@@ -278,8 +276,9 @@ mod tests {
             ("ask_user", json!({}), true),
             ("subagent", json!({}), true),
             ("bash", json!({"thread": "7"}), true),
-            ("ask_user", json!({"thread": "7"}), false),
-            ("subagent", json!({"thread": "7"}), false),
+            ("ask_user", json!({"thread": "7"}), true),
+            ("subagent", json!({"thread": "7"}), true),
+            ("ask_user", json!({"subagent": true}), true),
             ("subagent", json!({"subagent": true}), false),
             ("read", json!({"subagent": true, "tools": ["read"]}), true),
             ("bash", json!({"subagent": true, "tools": ["read"]}), false),

@@ -126,7 +126,8 @@ fn answer(
     let pings = pings(&content, &data["allowed_mentions"], None, 0)?;
     let shown = if hidden {
         json!({"id": found.id.to_string(), "content": content, "flags": EPHEMERAL,
-               "components": data["components"], "embeds": data["embeds"]})
+               "components": data["components"], "embeds": data["embeds"],
+               "attachments": files(call)})
     } else {
         let draft = Draft {
             content,
@@ -142,7 +143,6 @@ fn answer(
             .map(|message| show::message(world, message, found.application, false))
             .unwrap_or_default()
     };
-    let _ = call;
     if let Some(found) = world.interactions.get_mut(&interaction) {
         found.shown = Some(shown.clone());
     }
@@ -150,6 +150,12 @@ fn answer(
         pings,
         ..Done::new(shown)
     })
+}
+
+/// The files of an answer that only its user sees, with what is in them.
+fn files(call: &Call<'_>) -> Value {
+    let shown = |(name, data): &(String, bytes::Bytes)| json!({"filename": name, "size": data.len(), "text": String::from_utf8_lossy(data)});
+    call.files.iter().map(shown).collect()
 }
 
 fn update(world: &mut World, channel: Id, message: Id, data: &Value) -> Result<Done, Refusal> {
