@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::api::{Api, raw_id};
 use crate::args::Args;
+use crate::catchup::Swept;
 use crate::gateway::{Event, Gateway};
 use crate::health::{Condition, Health};
 use crate::id::Id;
@@ -29,10 +30,12 @@ const EVENTS: usize = 1_024;
 /// Strangers and queued inputs that are remembered.
 const REMEMBERED: usize = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
-/// A sweep that takes longer waits for its harness; the others are ready.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two tries at a workspace that could not be swept.
-const AGAIN: Duration = Duration::from_secs(5);
+/// A harness that was away for so long since READY is not waited for: the bot is ready
+/// for the others.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries at a workspace that could not be swept, at first and at most.
+const SOONEST: Duration = Duration::from_millis(500);
+const LATEST: Duration = Duration::from_secs(30);
 
 /// An input that waits in its conversation's queue.
 pub struct Queued {
@@ -70,7 +73,7 @@ pub struct Bot {
     strangers: Mutex<HashMap<Id, Instant>>,
     /// How often READY came.
     readies: watch::Sender<u64>,
-    /// The READY that each workspace's last sweep began after.
+    /// The READY after which each workspace was caught up, or was given up.
     attempts: Mutex<HashMap<String, u64>>,
 }
 
@@ -239,26 +242,45 @@ async fn register(api: Api, application: Id) {
     }
 }
 
-/// Sweeps one workspace on every READY and now and then; one that failed sooner.
-/// Each has a task of its own, so that one that is away holds up no other.
+/// Sweeps one workspace on every READY and now and then; one that failed again and
+/// again until it has succeeded. Each has a task of its own, so that one that is away
+/// holds up no other.
 async fn sweep(bot: Arc<Bot>, place: Arc<Place>, every: Duration) {
     let mut readies = bot.readies.subscribe();
     if readies.wait_for(|count| *count > 0).await.is_err() {
         return;
     }
+    let (mut ready, mut since, mut again) = (0, Instant::now(), SOONEST);
     while !place.is_gone() {
-        let ready = *readies.borrow_and_update();
+        let newest = *readies.borrow_and_update();
+        if newest != ready {
+            (ready, since, again) = (newest, Instant::now(), SOONEST);
+        }
         let mut sweeping = std::pin::pin!(catchup::sweep(&bot, &place));
-        let done = tokio::select! {
-            done = &mut sweeping => done,
-            () = tokio::time::sleep(PATIENCE) => {
-                bot.attempted(&place, ready);
-                sweeping.await
+        let swept = loop {
+            tokio::select! {
+                swept = &mut sweeping => break swept,
+                // A message of it may wait for the harness.
+                () = tokio::time::sleep(SOONEST) => {
+                    if place.is_away() && since.elapsed() >= PATIENCE {
+                        bot.attempted(&place, ready);
+                    }
+                }
             }
         };
-        bot.attempted(&place, ready);
+        let gave_up = place.is_away() && since.elapsed() >= PATIENCE;
+        if swept != Swept::Later || gave_up {
+            bot.attempted(&place, ready);
+        }
         bot.type_where_runs_are_active(&place).await;
-        let pause = if done { every } else { AGAIN.min(every) };
+        let pause = match swept {
+            Swept::All => every,
+            Swept::Useless | Swept::Later => again.min(every),
+        };
+        again = match swept {
+            Swept::All => SOONEST,
+            Swept::Useless | Swept::Later => (again * 2).min(LATEST),
+        };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = place.look_again.notified() => {}
@@ -306,6 +328,7 @@ impl Bot {
             }
             "RESUMED" => tracing::info!("the session goes on"),
             "GUILD_CREATE" => {
+                self.guild_is_there(raw_id(&data));
                 for list in ["channels", "threads"] {
                     for channel in data[list].as_array().into_iter().flatten() {
                         self.learn_raw(channel);
@@ -441,6 +464,15 @@ impl Bot {
         place.look_again.notify_one();
     }
 
+    /// What could not be served for want of the guild is looked at again.
+    fn guild_is_there(&self, guild: Option<Id>) {
+        for place in self.directory.all() {
+            if Some(place.wanted.guild) == guild && self.health.is_faulty(&place.wanted.name) {
+                self.recheck(&place);
+            }
+        }
+    }
+
     fn guild_left(&self, guild: Option<Id>) {
         let all = self.directory.all();
         for place in all.iter().filter(|place| Some(place.wanted.guild) == guild) {
@@ -528,8 +560,8 @@ impl Bot {
         true
     }
 
-    /// A workspace was swept, or could not be, after that READY. Ready is who has
-    /// tried all: a workspace that is away must not hold the others' messages.
+    /// A workspace was caught up after that READY, or its harness was away for long: it
+    /// must not hold the others' messages.
     fn attempted(&self, place: &Place, ready: u64) {
         self.attempts
             .lock()

@@ -55,18 +55,31 @@ impl From<crate::harness::HarnessError> for Failed {
     }
 }
 
-/// Sweeps one workspace. `true`: all was read; `false`: to be tried again soon.
-pub async fn sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> bool {
+/// What a sweep came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// All was read.
+    All,
+    /// Nothing can be read before somebody acts; the workspace's condition says who.
+    Useless,
+    /// Not all was read: to be tried again soon.
+    Later,
+}
+
+/// Sweeps one workspace.
+pub async fn sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Swept {
     match try_sweep(bot, place).await {
-        Ok(true) => true,
-        Ok(false) => false,
+        Ok(true) => Swept::All,
+        // What a missing permission holds up waits for somebody to give it.
+        Ok(false) if bot.health.is_faulty(&place.wanted.name) => Swept::Useless,
+        Ok(false) => Swept::Later,
         Err(Failed::Condition(condition)) => {
             bot.health.condition(&place.wanted.name, condition);
-            true
+            Swept::Useless
         }
         Err(Failed::Later(why)) => {
             tracing::warn!(workspace = place.wanted.name, why, "could not be swept yet");
-            false
+            Swept::Later
         }
     }
 }
@@ -81,7 +94,8 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
         })?;
     let forum = channel.kind == FORUM;
     place.forum.store(forum, Ordering::Relaxed);
-    let rows = place.harness.threads(wire::ThreadsRequest {}).await?.rows;
+    let rows = place.heard(place.harness.threads(wire::ThreadsRequest {}).await)?;
+    let rows = rows.rows;
     bot.threads.learn_rows(&rows);
     let own = place.wanted.channel.to_string();
     let cursor = match rows.iter().find(|row| row.thread_id == own) {
@@ -264,15 +278,27 @@ pub async fn read_after(
                 }
             }
         }
+        // The cursor goes over nothing that was not taken: it is what is asked for next.
+        let mut untaken = None;
         for group in groups(messages) {
-            intake::take(bot, place, channel, group).await;
-        }
-        match advance(place, channel, from, last).await {
-            Ok(cursor) => from = cursor,
-            Err(error) => {
-                tracing::warn!(%channel, %error, "the cursor could not be moved");
-                return false;
+            let first = group.first().map(|message| message.id);
+            if !intake::take(bot, place, channel, group).await {
+                untaken = first;
+                break;
             }
+        }
+        let to = untaken.map_or(last, Id::before);
+        if to > after {
+            match advance(place, channel, from, to).await {
+                Ok(cursor) => from = cursor,
+                Err(error) => {
+                    tracing::warn!(%channel, %error, "the cursor could not be moved");
+                    return false;
+                }
+            }
+        }
+        if untaken.is_some() {
+            return false;
         }
         after = last;
         if !full {

@@ -94,10 +94,18 @@ pub async fn run(bot: Arc<Bot>, place: Arc<Place>) {
     let mut number = 0;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut pause = Duration::from_millis(100);
+    let mut was_away = false;
     while !place.is_gone() {
         match place.harness.outbox().await {
-            Err(error) => tracing::warn!(workspace = place.wanted.name, %error, "the outbox waits"),
+            Err(error) => {
+                tracing::warn!(workspace = place.wanted.name, %error, "the outbox waits");
+                was_away = true;
+            }
             Ok(mut rows) => {
+                if std::mem::take(&mut was_away) {
+                    // It is back: what was said meanwhile need not wait for a sweep.
+                    place.look_again.notify_one();
+                }
                 tracing::info!(workspace = place.wanted.name, "reading the outbox");
                 while let Some(row) = tokio::select! {
                     row = rows.next() => row,

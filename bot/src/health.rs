@@ -159,6 +159,17 @@ impl Health {
         self.changed();
     }
 
+    /// Whether the workspace's condition is false.
+    pub fn is_faulty(&self, workspace: &str) -> bool {
+        let conditions = self
+            .conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        conditions
+            .get(workspace)
+            .is_some_and(|condition| !condition.ready)
+    }
+
     /// The conditions of all workspaces.
     pub fn conditions(&self) -> BTreeMap<String, Condition> {
         self.conditions

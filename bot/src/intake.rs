@@ -93,7 +93,14 @@ pub fn route(
 /// A message that came live, with the further pieces of its paste.
 pub async fn live(bot: &Arc<Bot>, channel: Id, group: Vec<Message>) {
     if let Some(place) = bot.place_of(channel).await {
-        take(bot, &place, channel, group).await;
+        taken(bot, &place, channel, group).await;
+    }
+}
+
+/// Takes what came live. Where it could not be, a sweep finds it once it can.
+async fn taken(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Message>) {
+    if !take(bot, place, channel, group).await {
+        bot.recheck(place);
     }
 }
 
@@ -103,7 +110,7 @@ pub async fn unread(bot: &Arc<Bot>, channel: Id, message: Id) {
         return;
     };
     if let Some(message) = read_again(bot, channel, message).await {
-        take(bot, &place, channel, vec![message]).await;
+        taken(bot, &place, channel, vec![message]).await;
     }
 }
 
@@ -129,18 +136,20 @@ pub async fn read_again(bot: &Bot, channel: Id, message: Id) -> Option<Message> 
 
 /// Takes a message to its harness. Returns when it is ledgered or is nobody's
 /// input; while the harness is away it waits, and the message in Discord is the
-/// queue.
-pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Message>) {
-    let Some(first) = group.first() else { return };
+/// queue. `false`: it could not be taken, and is to be found in the history again.
+pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Message>) -> bool {
+    let Some(first) = group.first() else {
+        return true;
+    };
     let in_thread = channel != place.wanted.channel;
     let talks = bot.threads.conversation(channel).is_some();
     let thread = match route(first, bot.me, place.wanted.respond_to, in_thread, talks) {
-        Route::Ignore => return,
+        Route::Ignore => return true,
         Route::Input => channel,
         Route::Open => first.id,
     };
     let Some(roles) = roles(bot, place, first).await else {
-        return;
+        return true;
     };
     let author = wire::Author {
         discord_user_id: first.author.id.to_string(),
@@ -169,20 +178,22 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         );
     }
     if parts.is_empty() && left_out.is_empty() {
-        return; // a sticker, or a bare mention
+        return true; // a sticker, or a bare mention
     }
     if thread == first.id && channel == place.wanted.channel {
         let name = Some(one_line(&text, NAME)).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| "conversation".into());
-        if !open(bot, place, first, &name).await {
-            return;
+        match open(bot, place, first, &name).await {
+            Opened::Yes => {}
+            Opened::Never => return true,
+            Opened::NotNow => return false,
         }
     }
     if !left_out.is_empty() {
         say_left_out(bot, thread, first, &left_out).await;
     }
     if parts.is_empty() {
-        return;
+        return true;
     }
     // Only a thread that the harness does not know gets a cursor here: it begins
     // just before its first input. Known ones move with the sweeps, which read all.
@@ -224,7 +235,7 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         author,
         since,
     };
-    admitted(bot, place, input, response).await;
+    admitted(bot, place, input, response).await
 }
 
 /// An input and where it was said.
@@ -255,7 +266,7 @@ pub async fn submit(
     let mut pause = Duration::from_millis(100);
     let mut marked = false;
     loop {
-        match place.harness.submit(request.clone()).await {
+        match place.heard(place.harness.submit(request.clone()).await) {
             Err(HarnessError::Away(why)) if !place.is_gone() => {
                 tracing::warn!(workspace = place.wanted.name, %message, why, "the message waits for its harness");
                 if !marked {
@@ -284,12 +295,13 @@ pub async fn submit(
     }
 }
 
+/// Shows what became of an input. `false`: nothing; it is nowhere yet.
 async fn admitted(
     bot: &Arc<Bot>,
     place: &Arc<Place>,
     input: Submitted<'_>,
     response: Result<wire::SubmitResponse, HarnessError>,
-) {
+) -> bool {
     let Submitted {
         channel,
         thread,
@@ -309,10 +321,10 @@ async fn admitted(
                     one_line(&done.note, 500)
                 );
                 say(bot, thread, message, "refused", text).await;
-                return;
+                return true;
             }
             if done.repeated || matches!(done.state.as_str(), "answered" | "unchanged") {
-                return;
+                return true;
             }
             let busy = bot.typing.is_on(thread);
             bot.health.count("inputs_total", 1);
@@ -340,7 +352,7 @@ async fn admitted(
         }
         // The workspace is served by another place now, or by none: the message is
         // found in the history.
-        Err(HarnessError::Away(_)) => {}
+        Err(HarnessError::Away(_)) => return false,
         Err(error) if error.is_forbidden() => {
             // Told once a day, so that a stranger cannot make the bot talk.
             if bot.tells_stranger(message.author.id) {
@@ -362,12 +374,22 @@ async fn admitted(
             say(bot, thread, message, "refused", text).await;
         }
     }
+    true
 }
 
-/// Opens the thread of a message. `false`: the message is gone, or it cannot be.
-async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> bool {
+/// Whether a thread could be opened.
+enum Opened {
+    Yes,
+    /// The message is gone, or can have none.
+    Never,
+    /// The bot may not; somebody has to let it.
+    NotNow,
+}
+
+/// Opens the thread of a message.
+async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> Opened {
     if bot.threads.conversation(message.id).is_some() {
-        return true;
+        return Opened::Yes;
     }
     let mut pause = Duration::from_millis(250);
     loop {
@@ -376,11 +398,13 @@ async fn open(bot: &Bot, place: &Place, message: &Message, name: &str) -> bool {
             .open_thread(place.wanted.channel, message.id, name)
             .await
         {
-            Ok(_) => return true,
+            Ok(_) => return Opened::Yes,
             Err(error @ crate::rest::RestError::Refused { .. }) => {
                 tracing::error!(workspace = place.wanted.name, message = %message.id, %error, "no thread could be opened");
-                bot.recheck(place);
-                return false;
+                return match error.status() {
+                    Some(401 | 403) => Opened::NotNow,
+                    _ => Opened::Never,
+                };
             }
             Err(error) => {
                 tracing::warn!(workspace = place.wanted.name, %error, "a thread waits for Discord");

@@ -2,13 +2,13 @@
 //! are kept for them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use mooring_crds::{Answer, DiscordSpec, RespondTo, WhenBusy};
 use tokio::sync::{Notify, watch};
 
-use crate::harness::{Address, Harness};
+use crate::harness::{Address, Harness, HarnessError};
 use crate::id::Id;
 
 /// What is wanted of one workspace; the same again changes nothing.
@@ -105,6 +105,7 @@ pub struct Place {
     pub swept_ms: AtomicI64,
     /// Rung to have it swept now.
     pub look_again: Notify,
+    away: AtomicBool,
     gone: watch::Sender<bool>,
 }
 
@@ -116,6 +117,7 @@ impl Place {
             forum: AtomicBool::new(false),
             swept_ms: AtomicI64::new(0),
             look_again: Notify::new(),
+            away: AtomicBool::new(false),
             gone: watch::Sender::new(false),
         }
     }
@@ -125,6 +127,18 @@ impl Place {
         let mut gone = self.gone.subscribe();
         // The sender lives as long as the place.
         let _ = gone.wait_for(|gone| *gone).await;
+    }
+
+    /// What the harness said, and that it was there or was not.
+    pub fn heard<T>(&self, answer: Result<T, HarnessError>) -> Result<T, HarnessError> {
+        let away = matches!(answer, Err(HarnessError::Away(_)));
+        self.away.store(away, Ordering::Relaxed);
+        answer
+    }
+
+    /// Whether the harness could not be reached when it was last asked for something.
+    pub fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
     }
 
     /// Whether it is served no more.

@@ -9,7 +9,7 @@ use mooring_durable::{
 };
 use mooring_wire::harness::harness_server::HarnessServer;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::{Mutex, watch},
     task::JoinHandle,
 };
@@ -57,6 +57,9 @@ pub struct Harness {
     service: Arc<Service>,
     stopped: watch::Receiver<Option<bool>>,
     linking: Option<JoinHandle<()>>,
+    /// Listened to since it was opened: what comes meanwhile is not lost.
+    terminate: Signal,
+    interrupt: Signal,
 }
 
 impl Assembly {
@@ -72,6 +75,9 @@ impl Assembly {
             link,
             outside,
         } = self;
+        let told = |error: std::io::Error| Error::Serve(error.to_string());
+        let terminate = signal(SignalKind::terminate()).map_err(told)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(told)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let catalog = Arc::new(Catalog::new(keys.clone(), scripts, Limits::default()));
         catalog
@@ -134,6 +140,8 @@ impl Assembly {
             service,
             stopped,
             linking: None,
+            terminate,
+            interrupt,
         })
     }
 }
@@ -185,13 +193,10 @@ impl Harness {
     /// Returns when a signal or a caller asks for the end, or the session has
     /// failed; `true` where the sandbox shall end too.
     pub async fn ended(&mut self) -> Result<bool, Error> {
-        let told = |error: std::io::Error| Error::Serve(error.to_string());
-        let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(told)?;
         tokio::select! {
             error = self.service.engine.failed() => Err(Error::Session(error)),
-            _ = terminate.recv() => Ok(false),
-            _ = interrupt.recv() => Ok(false),
+            _ = self.terminate.recv() => Ok(false),
+            _ = self.interrupt.recv() => Ok(false),
             asked = self.stopped.wait_for(Option::is_some) => {
                 let sandbox = asked.ok().and_then(|value| *value).unwrap_or(false);
                 // The answer to the caller goes out first.
@@ -266,4 +271,44 @@ pub fn init_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        sandbox::{Daemon, Place},
+        workspace::default_workspace,
+    };
+
+    #[tokio::test]
+    async fn a_signal_that_comes_before_the_harness_serves_ends_it_when_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Here {
+            socket: folder.path().join("sandbox.sock"),
+            daemon: Daemon {
+                program: "/nonexistent".into(),
+                arguments: Vec::new(),
+                log: folder.path().join("sandbox.log"),
+            },
+        };
+        let fallback = default_workspace("test", |_| false);
+        let mut harness = Assembly {
+            database: folder.path().join("mooring.db"),
+            project: folder.path().to_owned(),
+            scripts: folder.path().to_owned(),
+            source: Arc::new(Source::open(None, fallback).unwrap()),
+            keys: Arc::new(KeyStore::new()),
+            link: Link::new(place, true),
+        }
+        .open()
+        .await
+        .unwrap();
+        // As while decisions of the cluster are caught up with.
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), harness.ended()).await;
+        assert!(!ended.expect("it ends").unwrap());
+        harness.close(false).await.unwrap();
+    }
 }

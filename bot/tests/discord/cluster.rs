@@ -452,3 +452,33 @@ async fn one_bot_speaks_and_the_next_takes_over_when_it_ends_or_loses_the_lease(
     assert!(said.contains("another bot speaks now"), "{said}");
     stage.check().await;
 }
+
+#[tokio::test]
+async fn a_message_that_waits_while_its_workspace_moves_is_taken_at_the_new_place() {
+    let (installation, api) = (Installation::new(), ApiServer::start().await);
+    let mut stage = Stage::set(TEXT, "").await;
+    let first = installation.harness("platform", &stage.double).await;
+    let second = installation.harness("platform", &stage.double).await;
+    let discord =
+        json!({"guildId": stage.guild.to_string(), "channelId": stage.channel.to_string()});
+    api.apply("platform", 1, &first, discord.clone());
+    stage.bot = Some(installation.bot(&stage, &api, "bot-0"));
+    stage.bot.as_mut().unwrap().ready().await;
+    stage.kill().await;
+    // Said to nobody; the catch-up finds it, and the harness takes nothing.
+    let thread = stage.mention("said to nobody");
+    let before = stage.double.look(|state| state.submits);
+    stage.double.act(|state| state.takes_nothing = true);
+    stage.bot = Some(installation.bot(&stage, &api, "bot-0"));
+    stage
+        .double
+        .until("it is tried", |state| {
+            (state.submits > before).then_some(())
+        })
+        .await;
+    api.apply("platform", 1, &second, discord);
+    stage.bot.as_mut().unwrap().said_times("is served", 2).await;
+    stage.double.act(|state| state.takes_nothing = false);
+    stage.answered(thread, "answer to said to nobody").await;
+    stage.check().await;
+}

@@ -286,7 +286,7 @@ async fn the_model_is_changed_by_a_maintainer_and_a_call_is_explained_to_every_m
             grace,
             "compact",
             &[("instructions", "briefly")],
-            "nothing to summarize yet",
+            "A summary is being written",
         ),
         (ada, "policy", &[("call", "echo hi")], "**It would run.**"),
         (

@@ -74,6 +74,8 @@ pub struct State {
     pub answers_itself: bool,
     /// Every call is refused as if nobody listened.
     pub away: bool,
+    /// Calls of `Submit` are.
+    pub takes_nothing: bool,
     /// So many calls of `Submit` are cut after they were committed.
     pub cut_submits: usize,
     pub decide_delay: Duration,

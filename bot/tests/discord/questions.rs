@@ -110,6 +110,7 @@ async fn a_reply_to_the_card_answers_in_ones_own_words_and_is_no_input() {
     assert_eq!(card.attachments[0].data, long.trim());
     assert!(card.components.is_empty(), "nothing to choose from");
     let theirs = reply(&office, &card, bob, "that one");
+    // Found again by sweeps, once the question is answered too, it is no input.
     let refused = office.says(thread, "This is not taken as an answer").await;
     assert_eq!(refused.reply_to, Some(theirs));
     assert!(refused.content.contains("needs the role Approver"));
@@ -165,7 +166,7 @@ async fn what_a_subagent_asks_is_shown_in_the_thread_that_it_works_for() {
         .says(thread, "**Approval needed** · `bash` · for ↳ look around")
         .await;
     let anchor = office
-        .says(thread, "↳ look around · waiting · 1 tool call")
+        .says(thread, "↳ look around · waiting · 2 tool calls")
         .await;
     let told = stage.followed(stage.click(&card, office.grace, 0)).await;
     assert_eq!(told, "Approved: touch published-9");

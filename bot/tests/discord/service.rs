@@ -34,6 +34,12 @@ impl Harness for Service {
 
     async fn submit(&self, request: Request<wire::SubmitRequest>) -> Answer<wire::SubmitResponse> {
         self.here()?;
+        if self.0.act(|state| {
+            state.submits += usize::from(state.takes_nothing);
+            state.takes_nothing
+        }) {
+            return Err(Status::unavailable("nothing is taken now"));
+        }
         let request = request.into_inner();
         self.0.act(|state| {
             state.submits += 1;

@@ -143,3 +143,57 @@ async fn a_workspace_whose_harness_is_away_holds_up_no_other() {
     stage.answered(thread, "answer to later").await;
     stage.check().await;
 }
+
+#[tokio::test]
+async fn ready_waits_for_the_catch_up_and_that_for_a_harness_that_comes_back() {
+    let mut stage = Stage::set(TEXT, "").await;
+    // The channel has its cursor.
+    stage.start().await;
+    stage.kill().await;
+    stage.double.act(|state| state.away = true);
+    let thread = stage.mention("said to nobody");
+    stage.launch().await;
+    let bot = stage.bot.as_mut().unwrap();
+    let health = bot.health().await;
+    bot.said("could not be swept yet").await;
+    assert!(!get(&health, "/readyz").await.0, "nothing was caught up");
+    // No sweep comes for five minutes: it is tried again until it has succeeded.
+    stage.double.act(|state| state.away = false);
+    stage.answered(thread, "answer to said to nobody").await;
+    stage.bot.as_mut().unwrap().ready().await;
+    stage.check().await;
+}
+
+#[tokio::test]
+async fn what_was_said_while_no_thread_could_be_opened_is_answered_once_one_can() {
+    let mut stage = Stage::set(TEXT, "").await;
+    // The channel has its cursor.
+    stage.start().await;
+    stage.kill().await;
+    stage.standin.act(|world| {
+        let over = Overwrite {
+            id: stage.me,
+            allow: 0,
+            deny: 1 << 35,
+            member: true,
+        };
+        let channel = world.channels.get_mut(&stage.channel).unwrap();
+        channel.overwrites.push(over);
+    });
+    let thread = stage.mention("said too early");
+    stage.launch().await;
+    condition(&mut stage, "platform", "MissingPermission").await;
+    stage
+        .bot
+        .as_mut()
+        .unwrap()
+        .said("no thread could be opened")
+        .await;
+    stage.standin.act(|world| {
+        let channel = world.channels.get_mut(&stage.channel).unwrap();
+        channel.overwrites.clear();
+        world.channel_changed(stage.channel);
+    });
+    stage.answered(thread, "answer to said too early").await;
+    stage.check().await;
+}

@@ -69,6 +69,11 @@ impl Program {
 
     /// Waits for a line of the log that holds the text.
     pub async fn said(&mut self, text: &str) -> String {
+        self.said_times(text, 1).await
+    }
+
+    /// Waits until so many lines of the log hold the text; the last of them.
+    pub async fn said_times(&mut self, text: &str, times: usize) -> String {
         let mut lines = self.lines.clone();
         let waiting = async {
             loop {
@@ -77,7 +82,8 @@ impl Program {
                     .lock()
                     .unwrap()
                     .iter()
-                    .find(|line| line.contains(text))
+                    .filter(|line| line.contains(text))
+                    .nth(times - 1)
                     .cloned();
                 if let Some(found) = found {
                     return found;

@@ -15,11 +15,14 @@ use super::{Service, session, storage};
 use crate::{
     books::{plain, question_end},
     members::{Act, Actor, may, same},
-    record::answer,
+    record::answer::{self, Reply},
 };
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 64 << 10;
+/// Why a reply to a question is no answer.
+const NOT_THEIRS: &str =
+    "this question is for whoever asked for the run, or needs the role Approver";
 
 impl Service {
     pub(super) async fn answer(
@@ -85,16 +88,23 @@ impl Service {
             return Ok(None);
         }
         let reader = self.engine.reader();
-        let known = answer::is_answer(reader, id).await;
-        let repeated = known.map_err(|error| storage(&error))?;
-        let told = |state: &str, note: &str| wire::SubmitResponse {
-            state: state.into(),
-            repeated,
-            note: note.into(),
+        let known = answer::find(reader, id).await;
+        let known = known.map_err(|error| storage(&error))?;
+        let told = |reply: Reply| wire::SubmitResponse {
+            state: match reply {
+                Reply::Counted => "answered",
+                Reply::Refused => "refused",
+            }
+            .into(),
+            repeated: known.is_some(),
+            note: match reply {
+                Reply::Counted => String::new(),
+                Reply::Refused => NOT_THEIRS.into(),
+            },
             ..wire::SubmitResponse::default()
         };
-        if repeated {
-            return Ok(Some(told("answered", "")));
+        if let Some(reply) = known {
+            return Ok(Some(told(reply)));
         }
         let card = answer::card(reader, &thread.reply_to_message_id).await;
         let card = card.map_err(|error| storage(&error))?;
@@ -111,14 +121,18 @@ impl Service {
         if text.trim().is_empty() || before.map_err(session)?.is_some() {
             return Ok(None);
         }
-        if let Err(refused) = self.may_answer(actor, &open).await {
-            return Ok(Some(told("refused", refused.message())));
-        }
         if text.len() > MAX_ANSWER {
             let text = format!("an answer has at most {} KiB", MAX_ANSWER >> 10);
-            return Ok(Some(told("refused", &text)));
+            return Err(status(Code::Invalid, text));
         }
-        let row = answer::answered(id, task, self.clock.now());
+        let now = self.clock.now();
+        if self.may_answer(actor, &open).await.is_err() {
+            let row = answer::replied(id, task, Reply::Refused, now);
+            let kept = self.engine.commit("refuse", vec![row]).await;
+            kept.map_err(session)?;
+            return Ok(Some(told(Reply::Refused)));
+        }
+        let row = answer::replied(id, task, Reply::Counted, now);
         let answered = self
             .engine
             .answer(task, text, actor.requester.clone(), vec![row])
@@ -126,7 +140,7 @@ impl Service {
             .map_err(session)?;
         Ok(answered
             .is_some_and(|(first, _)| first)
-            .then(|| told("answered", "")))
+            .then(|| told(Reply::Counted)))
     }
 
     async fn open_question(&self, task: TaskId) -> Result<Option<Question>, Status> {

@@ -1,8 +1,9 @@
--- Messages that answered a question: found again by a sweep of history, they are
--- answers still, and no inputs.
+-- Messages that replied to the card of an open question: found again by a sweep of
+-- history, they are what they were, and no inputs.
 CREATE TABLE mooring_answer (
   request_id TEXT PRIMARY KEY,
   question INTEGER NOT NULL,       -- its task
+  counted INTEGER NOT NULL,        -- 0: not from somebody who may answer it
   at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
