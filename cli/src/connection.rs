@@ -180,6 +180,11 @@ impl Connection {
         Ok(method(connection.client()).await?.into_inner())
     }
 
+    /// Whether the harness is in a cluster, where nobody knows who is at this terminal.
+    pub fn is_attached(&self) -> bool {
+        self.plan.cluster.is_some()
+    }
+
     /// Whether the harness is of another version than this program.
     pub fn is_outdated(&self) -> bool {
         self.plan.cluster.is_none() && is_outdated(&self.status)

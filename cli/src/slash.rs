@@ -125,6 +125,18 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("/quit", "leave; a run goes on without you (also Ctrl-D)"),
 ];
 
+/// What nobody may do at a terminal that is attached to a cluster: all of them share one
+/// certificate, so that nobody knows who is at it.
+const NOT_ATTACHED: &[&str] = &["/reset", "/compact", "/approve", "/deny", "/accept"];
+
+/// The commands of a terminal.
+pub fn offered(attached: bool) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    COMMANDS.iter().filter(move |(usage, _)| {
+        let name = usage.split(' ').next().unwrap_or(usage);
+        !(attached && NOT_ATTACHED.contains(&name))
+    })
+}
+
 /// Reads what was typed. Two slashes at the start are a message with one.
 pub fn parse(input: &str) -> Typed {
     let text = input.trim();
@@ -323,6 +335,8 @@ mod tests {
 
     #[test]
     fn each_command_of_the_help_exists() {
+        assert_eq!(offered(false).count(), COMMANDS.len());
+        assert_eq!(offered(true).count(), COMMANDS.len() - NOT_ATTACHED.len());
         for (usage, _) in COMMANDS {
             let word = usage.split(' ').next().unwrap_or_default();
             let typed = parse(word);

@@ -301,6 +301,7 @@ mod tests {
             source: Arc::new(Source::open(None, fallback).unwrap()),
             keys: Arc::new(KeyStore::new()),
             link: Link::new(place, true),
+            outside: Outside::new(crate::boundary::Reach::default()),
         }
         .open()
         .await

@@ -6,7 +6,6 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -261,20 +260,38 @@ impl Bot {
     }
 
     fn rows(&self, sql: &str) -> Vec<Value> {
-        let output = Command::new("sqlite3")
-            .args(["-readonly", "-json", "-cmd", ".timeout 5000"])
-            .arg(self.project.state().join("mooring.db"))
-            .arg(sql)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{sql}: {output:?}");
-        if output.stdout.is_empty() {
-            return Vec::new();
-        }
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            let text = String::from_utf8_lossy(&output.stdout);
-            panic!("{sql}: {error} in {text}")
-        })
+        use rusqlite::{Connection, OpenFlags, types::ValueRef};
+        let path = self.project.state().join("mooring.db");
+        let read = || -> rusqlite::Result<Vec<Value>> {
+            let database = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            database.busy_timeout(Duration::from_secs(5))?;
+            let mut statement = database.prepare(sql)?;
+            let names: Vec<String> = statement
+                .column_names()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let rows = statement.query_map([], |row| {
+                let mut fields = serde_json::Map::new();
+                for (at, name) in names.iter().enumerate() {
+                    let value = match row.get_ref(at)? {
+                        ValueRef::Null => Value::Null,
+                        ValueRef::Integer(number) => number.into(),
+                        ValueRef::Real(number) => number.into(),
+                        // Whatever is a text in the file is one of people or programs.
+                        ValueRef::Text(text) => match std::str::from_utf8(text) {
+                            Ok(text) => text.into(),
+                            Err(error) => panic!("{sql}: {name}: {error} in {text:?}"),
+                        },
+                        ValueRef::Blob(bytes) => hex::encode(bytes).into(),
+                    };
+                    fields.insert(name.clone(), value);
+                }
+                Ok(Value::Object(fields))
+            })?;
+            rows.collect()
+        };
+        read().unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// What came of it.

@@ -127,8 +127,20 @@ impl Done {
     }
 }
 
+/// Whether only somebody of whom it is known who they are may do it.
+fn needs_a_name(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::Decide { .. } | Act::Reset { .. } | Act::Compact { .. } | Act::Accept
+    )
+}
+
 /// Carries it out; `width` is the screen's.
 pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<Done, Error> {
+    if connection.is_attached() && needs_a_name(&act) {
+        let text = "nobody knows who is at an attached terminal: do this in Discord, or decide with kubectl on the Approval";
+        return Ok(Done::told(vec![Line::new(Style::Notice, text)]));
+    }
     match act {
         Act::Submit {
             conversation,

@@ -52,6 +52,7 @@ pub async fn talk(
         sending: false,
         behind: VecDeque::new(),
     };
+    app.session.attached = app.connection.is_attached();
     for line in greeting {
         app.session.say(line);
     }

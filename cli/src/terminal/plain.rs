@@ -211,7 +211,7 @@ impl<W: std::io::Write> Talk<W> {
     }
 
     fn help(&mut self) -> Result<(), Error> {
-        for (usage, meaning) in slash::COMMANDS {
+        for (usage, meaning) in slash::offered(self.connection.is_attached()) {
             self.out
                 .line(&Line::plain(format!("{usage:<18} {meaning}")))?;
         }

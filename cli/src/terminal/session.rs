@@ -52,6 +52,8 @@ pub struct Session {
     lost: bool,
     /// Whether what comes next is what the conversation held before.
     past: bool,
+    /// Whether the harness is in a cluster.
+    pub attached: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,7 @@ impl Session {
             notice: String::new(),
             lost: false,
             past: conversation != 0,
+            attached: false,
         };
         session.resize(width, height);
         session
@@ -227,7 +230,7 @@ impl Session {
     }
 
     fn help(&mut self) {
-        for (usage, meaning) in slash::COMMANDS {
+        for (usage, meaning) in slash::offered(self.attached) {
             self.say(
                 Line::new(Style::Accent, format!("{usage:<18} ")).with(Style::Plain, *meaning),
             );
