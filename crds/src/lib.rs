@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod destination;
 pub mod discord;
 pub mod duration;
+pub mod mcp;
 pub mod policy;
 pub mod read;
 pub mod render;
@@ -27,6 +28,7 @@ pub use approval::{
 pub use cluster::{AccessMode, DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 pub use destination::Destination;
 pub use discord::{Answer, Attachments, DiscordSpec, RespondTo, WhenBusy};
+pub use mcp::{McpReplay, McpServer};
 pub use policy::{Policy, PolicyTest, Verdict};
 pub use read::{ReadError, read_workspace};
 pub use render::{GeneratedFile, generated_files};

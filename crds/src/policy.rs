@@ -62,6 +62,10 @@ pub struct Policy {
     /// allowed for `refs/heads/mooring/*`, and asked for everywhere else.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub git: Table,
+    /// By name of a server's tool (`mcp__tracker__search`). What none of its patterns
+    /// names is decided by the tool table.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp: Table,
     /// Expectations that are checked whenever the policy is loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PolicyTest>,

@@ -90,6 +90,26 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "a policy test has exactly one of tool, bash, path and git",
     ),
     rule(
+        "spec.mcp[]",
+        "has(self.url) != has(self.command)",
+        "a server has either a url or a command",
+    ),
+    rule(
+        "spec.mcp[]",
+        "!(has(self.headersSecretRef) || has(self.headersEnv)) || has(self.url)",
+        "headers are for a server with a url",
+    ),
+    rule(
+        "spec.mcp[].name",
+        "self.matches('^[a-z]([a-z0-9]|-[a-z0-9])*$')",
+        "name has to be small letters, digits and single dashes, and begin with a letter",
+    ),
+    rule(
+        "spec.mcp[].url",
+        "self.matches('^https?://[^ ]+$')",
+        "url has to be an http or https address",
+    ),
+    rule(
         "spec.approvals.timeout",
         "self == 'never' || self.matches('^([1-9][0-9]{0,5}(s|m|h|d))+$')",
         "timeout has to be a duration such as 4h or 30m, or never",
@@ -247,6 +267,7 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.policy.tool", table.clone()),
         ("spec.policy.bash", table.clone()),
         ("spec.policy.path", table.clone()),
+        ("spec.policy.mcp", table.clone()),
         ("spec.policy.git", table),
         (
             "spec.policy.tests",
@@ -256,6 +277,23 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.policy.tests[].bash", json!({"maxLength": 16384})),
         ("spec.policy.tests[].path", json!({"maxLength": 4096})),
         ("spec.policy.tests[].git", json!({"maxLength": 4096})),
+        ("spec.mcp", map_by("name", 16)),
+        ("spec.mcp[].name", json!({"minLength": 1, "maxLength": 24})),
+        ("spec.mcp[].url", json!({"maxLength": 2048})),
+        (
+            "spec.mcp[].headersSecretRef.name",
+            json!({"minLength": 1, "maxLength": 253}),
+        ),
+        ("spec.mcp[].headersEnv", json!({"maxProperties": 32})),
+        (
+            "spec.mcp[].headersEnv{}",
+            json!({"minLength": 1, "maxLength": 128}),
+        ),
+        (
+            "spec.mcp[].command",
+            json!({"minItems": 1, "maxItems": 64, "x-kubernetes-list-type": "atomic"}),
+        ),
+        ("spec.mcp[].command[]", json!({"maxLength": 4096})),
         ("spec.approvals.timeout", json!({"maxLength": 32})),
         ("spec.budgets.perRun.costUsd", json!({"maxLength": 32})),
         ("spec.budgets.perRun.wallTime", json!({"maxLength": 32})),

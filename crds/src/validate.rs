@@ -5,8 +5,8 @@ use std::fmt::Display;
 
 use crate::duration::{duration, usd_micros};
 use crate::{
-    Approvals, Budgets, DiscordSpec, Member, ModelSpec, Policy, PolicyTest, Price, Provider, Repo,
-    SandboxSpec, WorkspaceSpec,
+    Approvals, Budgets, DiscordSpec, McpServer, Member, ModelSpec, Policy, PolicyTest, Price,
+    Provider, Repo, SandboxSpec, WorkspaceSpec,
 };
 
 /// One thing that is wrong with a Workspace.
@@ -38,6 +38,15 @@ pub fn validate_in_cluster(spec: &WorkspaceSpec) -> Vec<Problem> {
             });
         }
     }
+    for (index, server) in spec.mcp.iter().enumerate() {
+        if !server.headers_env.is_empty() && server.headers_secret_ref.is_none() {
+            problems.push(Problem {
+                path: format!("spec.mcp[{index}].headersEnv"),
+                message: "in a cluster headers come from a Secret: headersSecretRef names it"
+                    .into(),
+            });
+        }
+    }
     problems
 }
 
@@ -55,6 +64,7 @@ pub fn validate(spec: &WorkspaceSpec) -> Vec<Problem> {
     problems.policy(&spec.policy);
     problems.approvals(&spec.approvals);
     problems.budgets(&spec.budgets);
+    problems.mcp(&spec.mcp);
     problems.sandbox(&spec.sandbox);
     problems.0
 }
@@ -251,6 +261,7 @@ impl Problems {
             ("tool", &policy.tool),
             ("bash", &policy.bash),
             ("path", &policy.path),
+            ("mcp", &policy.mcp),
             ("git", &policy.git),
         ] {
             for pattern in table.keys() {
@@ -285,6 +296,50 @@ impl Problems {
                 self.add(
                     format_args!("policy.tests[{at}]"),
                     "has nothing to be decided",
+                );
+            }
+        }
+    }
+
+    fn mcp(&mut self, servers: &[McpServer]) {
+        let mut first = BTreeMap::new();
+        for (at, server) in servers.iter().enumerate() {
+            let path = format!("mcp[{at}]");
+            if !is_server_name(&server.name) {
+                self.add(
+                    format_args!("{path}.name"),
+                    "has to be at most 24 small letters, digits and single dashes, and begin with a letter",
+                );
+            }
+            if let Some(other) = first.insert(server.name.as_str(), at) {
+                self.add(
+                    format_args!("{path}.name"),
+                    format!("{:?} is also the name of mcp[{other}]", server.name),
+                );
+            }
+            match (&server.url, server.command.first()) {
+                (Some(url), None) => self.check(format_args!("{path}.url"), endpoint_url(url)),
+                (None, Some(program)) => {
+                    if program.is_empty() || server.command.iter().any(|word| word.contains('\0')) {
+                        self.add(format_args!("{path}.command"), "is no command line");
+                    }
+                }
+                _ => self.add(&path, "a server has either a url or a command"),
+            }
+            let has_headers = server.headers_secret_ref.is_some() || !server.headers_env.is_empty();
+            if has_headers && server.url.is_none() {
+                self.add(&path, "headers are for a server with a url");
+            }
+            for (header, variable) in &server.headers_env {
+                if !is_header_name(header) {
+                    self.add(
+                        format_args!("{path}.headersEnv"),
+                        format!("{header:?} is no name of a header"),
+                    );
+                }
+                self.check(
+                    format_args!("{path}.headersEnv[{header:?}]"),
+                    env_name(variable),
                 );
             }
         }
@@ -426,6 +481,22 @@ fn discord_id(id: &str) -> Result<(), String> {
             "{id:?} is no Discord id, which is a number of up to 20 digits in quotes"
         ))
     }
+}
+
+/// Fit for the names of tools: no `__`, which separates their parts.
+fn is_server_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.len() <= 24
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && !name.contains("--")
+        && name.chars().all(fits)
+}
+
+/// A token of RFC 9110.
+fn is_header_name(name: &str) -> bool {
+    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    !name.is_empty() && name.len() <= 128 && name.chars().all(token)
 }
 
 /// What `git check-ref-format` takes, and nothing that reads as an option.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 use crate::discord::DiscordSpec;
+use crate::mcp::McpServer;
 use crate::policy::Policy;
 use crate::status::WorkspaceStatus;
 
@@ -68,6 +69,9 @@ pub struct WorkspaceSpec {
     pub approvals: Approvals,
     /// What a run may spend.
     pub budgets: Budgets,
+    /// Servers whose tools the agent may use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServer>,
     /// Where commands run.
     pub sandbox: SandboxSpec,
     /// The pod that holds conversations and credentials, in a cluster.

@@ -83,13 +83,15 @@ pub(crate) fn finish_push(decided: Vec<DecidedFact>) -> Decision {
     finish(decided, &Facts::default(), Vec::new())
 }
 
-/// The rule of the tool table; `None` where none names the tool.
-fn tool_rule<'a>(rules: &'a Rules, facts: &Facts) -> Option<(Verdict, &'a Pattern)> {
+/// The rule for the tool's name and its table: of a server's tool that of the mcp table
+/// where there is one, else that of the tool table; `None` where none names the tool.
+fn tool_rule<'a>(rules: &'a Rules, facts: &Facts) -> Option<(Verdict, &'a Pattern, &'static str)> {
     let tool = facts.tool.as_str();
-    rules
-        .tool()
-        .decide(&[tool], &[tool])
-        .map(|found| (found.verdict, found.pattern))
+    let own = rules.tool().decide(&[tool], &[tool]);
+    match rules.server_tool(tool, own.as_ref()) {
+        Some(found) => Some((found.verdict, found.pattern, "mcp")),
+        None => own.map(|found| (found.verdict, found.pattern, "tool")),
+    }
 }
 
 fn finish(decided: Vec<DecidedFact>, facts: &Facts, lacked: Vec<String>) -> Decision {
@@ -155,7 +157,7 @@ fn shorten(text: &str) -> String {
 
 struct Judge<'a> {
     rules: &'a Rules,
-    tool: Option<(Verdict, &'a Pattern)>,
+    tool: Option<(Verdict, &'a Pattern, &'static str)>,
     decided: Vec<DecidedFact>,
 }
 
@@ -173,7 +175,7 @@ impl Judge<'_> {
     /// What decides when no rule of a table does.
     fn fallback(&self) -> (Verdict, RuleRef) {
         match self.tool {
-            Some((verdict, pattern)) => (verdict, RuleRef::new("tool", pattern.source())),
+            Some((verdict, pattern, table)) => (verdict, RuleRef::new(table, pattern.source())),
             None => (Verdict::Deny, RuleRef::new("tool", "")),
         }
     }
@@ -184,7 +186,7 @@ impl Judge<'_> {
         if facts.script
             && self
                 .tool
-                .is_some_and(|(verdict, _)| verdict != Verdict::Deny)
+                .is_some_and(|(verdict, ..)| verdict != Verdict::Deny)
         {
             return;
         }

@@ -15,7 +15,7 @@ use crate::pattern::Pattern;
 /// Which rule decided: a table and the pattern in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRef {
-    /// `tool`, `bash`, `path`, `git`, `egress`, `externalDirectory`, or `built-in` for what no
+    /// `tool`, `bash`, `path`, `mcp`, `git`, `egress`, `externalDirectory`, or `built-in` for what no
     /// table can switch off.
     pub table: String,
     /// The pattern as it is written; for `built-in` a short name of the rule, and
@@ -55,6 +55,7 @@ struct Inner {
     tool: Table,
     bash: Table,
     path: Table,
+    mcp: Table,
     git: Table,
     egress: Table,
     external_directory: Option<Verdict>,
@@ -76,6 +77,7 @@ impl Rules {
             tool: Table::new(&policy.tool, Folding::None),
             bash: Table::new(&policy.bash, Folding::None),
             path: Table::new(&policy.path, Folding::Strict),
+            mcp: Table::new(&policy.mcp, Folding::None),
             git: Table::new(&policy.git, Folding::None),
             egress: Table::new(&policy.egress, Folding::None),
             external_directory: policy.external_directory,
@@ -91,7 +93,8 @@ impl Rules {
     /// Whether the model should be told of `tool`: not when every call of it
     /// would be denied.
     pub fn tool_visible(&self, tool: &str) -> bool {
-        match self.0.tool.decide(&[tool], &[tool]) {
+        let own = self.0.tool.decide(&[tool], &[tool]);
+        match self.server_tool(tool, own.as_ref()).or(own) {
             Some(found) => found.verdict != Verdict::Deny,
             None => tool == "bash" && self.0.bash.allows_anything(),
         }
@@ -115,6 +118,20 @@ impl Rules {
 
     pub(crate) fn egress(&self) -> &Table {
         &self.0.egress
+    }
+
+    pub(crate) fn mcp(&self) -> &Table {
+        &self.0.mcp
+    }
+
+    /// The rule of the mcp table for a server's tool; of `own`, what the tool table says,
+    /// only a deny comes before it.
+    pub(crate) fn server_tool(&self, tool: &str, own: Option<&Found<'_>>) -> Option<Found<'_>> {
+        let denied = own.is_some_and(|found| found.verdict == Verdict::Deny);
+        if denied || !tool.starts_with("mcp__") {
+            return None;
+        }
+        self.0.mcp.decide(&[tool], &[tool])
     }
 
     pub(crate) fn external_directory(&self) -> Option<Verdict> {

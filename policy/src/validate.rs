@@ -16,6 +16,7 @@ pub fn validate(policy: &Policy) -> Vec<Problem> {
         ("tool", &policy.tool, rules.tool()),
         ("bash", &policy.bash, rules.bash()),
         ("path", &policy.path, rules.path()),
+        ("mcp", &policy.mcp, rules.mcp()),
         ("git", &policy.git, rules.git()),
     ] {
         patterns(name, entries, table, &mut problems);
@@ -49,6 +50,11 @@ fn patterns(name: &str, entries: &Entries, table: &Table, problems: &mut Vec<Pro
                 "the pattern {pattern:?} in the git table matches no ref update; write `push`, \
                  `push --force` or `push --delete`, a blank and a whole name, such as \
                  \"push refs/heads/main\""
+            ));
+        } else if name == "mcp" && !pattern.starts_with('*') && !pattern.starts_with("mcp__") {
+            problem(format!(
+                "the pattern {pattern:?} in the mcp table matches no server's tool; they are \
+                 named mcp__SERVER__TOOL"
             ));
         } else if pattern.contains(crate::display::is_hidden) {
             problem(format!(
@@ -132,6 +138,11 @@ mod tests {
         for (policy, expected) in [
             (r#"{"bash": {"git *": "allow", "*": "ask"}}"#, vec![]),
             (r#"{"bash": {"": "allow"}}"#, vec![r#"bash[""]"#]),
+            (r#"{"mcp": {"mcp__*": "ask", "*": "ask"}}"#, vec![]),
+            (
+                r#"{"mcp": {"tracker__*": "ask"}}"#,
+                vec![r#"mcp["tracker__*"]"#],
+            ),
             (r#"{"path": {" ": "deny"}}"#, vec![r#"path[" "]"#]),
             (
                 r#"{"tool": {"re\u200bad": "allow"}}"#,

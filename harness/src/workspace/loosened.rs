@@ -10,6 +10,7 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
         ("tool", &old.policy.tool, &new.policy.tool),
         ("bash", &old.policy.bash, &new.policy.bash),
         ("path", &old.policy.path, &new.policy.path),
+        ("mcp", &old.policy.mcp, &new.policy.mcp),
         ("git", &old.policy.git, &new.policy.git),
     ] {
         for (pattern, verdict) in old {
@@ -79,6 +80,18 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
                 "models: requests of {:?} go to {target}",
                 model.name
             ));
+        }
+    }
+    for server in &new.mcp {
+        if !old.mcp.contains(server) {
+            lines.push(match &server.url {
+                Some(url) => format!("mcp: tools of {:?} are used, at {url}", server.name),
+                None => format!(
+                    "mcp: {:?} runs in the sandbox: {}",
+                    server.name,
+                    server.command.join(" ")
+                ),
+            });
         }
     }
     if new.members != old.members {

@@ -119,6 +119,12 @@ fn harness_pod(input: &Input<'_>) -> Value {
         .filter_map(|model| model.api_key_secret_ref.as_ref())
         .map(|reference| reference.name.as_str())
         .chain(git.map(|reference| reference.name.as_str()))
+        .chain(
+            spec.mcp
+                .iter()
+                .filter_map(|server| server.headers_secret_ref.as_ref())
+                .map(|reference| reference.name.as_str()),
+        )
         .collect();
     let mut mounts = vec![
         json!({"name": "data", "mountPath": DATA}),

@@ -20,6 +20,7 @@ pub fn check(source: &Source, output: Output) -> Report {
         source.policy.tool.len()
             + source.policy.bash.len()
             + source.policy.path.len()
+            + source.policy.mcp.len()
             + source.policy.git.len(),
         count(&findings, Severity::Warning),
         count(&findings, Severity::Notice),
@@ -54,6 +55,7 @@ fn findings(source: &Source) -> Vec<Finding> {
         ("tool", &source.policy.tool, rules.tool()),
         ("bash", &source.policy.bash, rules.bash()),
         ("path", &source.policy.path, rules.path()),
+        ("mcp", &source.policy.mcp, rules.mcp()),
         ("git", &source.policy.git, rules.git()),
     ] {
         table_findings(source, name, entries, table, &mut findings);
@@ -82,6 +84,7 @@ fn table_findings(
     let problems = match name {
         "tool" => validate(&only(entries, |policy| &mut policy.tool)),
         "bash" => validate(&only(entries, |policy| &mut policy.bash)),
+        "mcp" => validate(&only(entries, |policy| &mut policy.mcp)),
         "git" => validate(&only(entries, |policy| &mut policy.git)),
         _ => validate(&only(entries, |policy| &mut policy.path)),
     };

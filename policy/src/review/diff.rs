@@ -151,7 +151,7 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
             calls.push(RecordedCall::path("read", &path));
             calls.push(RecordedCall::path("write", &path));
         }
-        for pattern in policy.tool.keys() {
+        for pattern in policy.tool.keys().chain(policy.mcp.keys()) {
             calls.push(RecordedCall::tool(&pattern.replace('*', "x")));
         }
         for pattern in policy.git.keys() {

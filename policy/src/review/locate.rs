@@ -48,10 +48,11 @@ pub(crate) fn test_line(text: &str, index: usize) -> usize {
         .map_or(first + 1, |(at, _)| at + 1)
 }
 
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 8] = [
     "tool",
     "bash",
     "path",
+    "mcp",
     "git",
     "externalDirectory",
     "external_directory",
