@@ -19,13 +19,14 @@ use crate::{
     boundary::{Boundary, Outside},
     error::Error,
     gate::PolicyGate,
+    mcp::{self, Servers},
     metrics::Metrics,
     model::{Catalog, KeyStore, Limits},
     prompt::Sections,
     record::{self, secret},
     sandbox::{Link, State},
     service::Service,
-    tools::{BuiltIn, Hands},
+    tools::{BuiltIn, Hands, Tools},
     workspace::Source,
 };
 
@@ -87,6 +88,12 @@ impl Assembly {
         let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new());
+        let servers = Servers::new(mcp::Means {
+            link: link.clone(),
+            source: source.clone(),
+            keys: keys.clone(),
+            limits: mcp::Limits::default(),
+        });
         let books = Books::new(source.clone(), catalog.clone(), metrics.clone());
         let engine = Engine::open(
             &database,
@@ -97,12 +104,16 @@ impl Assembly {
             },
             Ports {
                 models: catalog.clone(),
-                tools: Arc::new(BuiltIn::new(&hands)),
+                tools: Arc::new(Tools {
+                    built_in: BuiltIn::new(&hands),
+                    servers: servers.clone(),
+                }),
                 gate: gate.clone(),
                 ledger: books.clone(),
                 prompt: Arc::new(Sections {
                     source: source.clone(),
                     link: link.clone(),
+                    servers: servers.clone(),
                 }),
             },
         )
@@ -114,6 +125,7 @@ impl Assembly {
                 .await
                 .map_err(Error::Session)?,
         );
+        servers.opened(&engine).await;
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {
             engine,
@@ -125,6 +137,7 @@ impl Assembly {
             gate,
             books,
             metrics,
+            servers,
             started: clock.now(),
             clock,
             project,
@@ -168,6 +181,7 @@ impl Harness {
             service.link.clone(),
             service.hands.boundary.clone(),
         ));
+        service.servers.start();
         service.engine.start();
         // The policy may have changed while nobody ran: calls that wait are decided anew.
         service.engine.policy_changed();
@@ -213,6 +227,7 @@ impl Harness {
         if let Some(linking) = self.linking.take() {
             linking.abort();
         }
+        self.service.servers.stop().await;
         if stop_sandbox {
             crate::sandbox::stop(&self.service.link).await;
         }

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     card::Card,
+    mcp::server_of,
     record::grant::Grant,
     tools::{Hands, text},
     workspace::Loaded,
@@ -66,7 +67,7 @@ impl PolicyGate {
     pub async fn consider(&self, workspace: &Loaded, call: &Call) -> (Facts, Decision, Known) {
         let facts = mooring_policy::read(&mooring_policy::Call {
             tool: &call.tool,
-            action: action(call),
+            action: action(call, workspace),
         });
         let known = self.look_up(&facts).await;
         let decision = decide(&workspace.rules, &facts, &known);
@@ -279,7 +280,7 @@ fn standing(approvals: &[Approval]) -> Standing {
 }
 
 /// What a call does, as the policy sees it.
-fn action(call: &Call) -> Action<'_> {
+fn action<'a>(call: &'a Call, workspace: &Loaded) -> Action<'a> {
     let arguments = &call.arguments;
     match call.tool.as_str() {
         "bash" => Action::Bash {
@@ -295,8 +296,22 @@ fn action(call: &Call) -> Action<'_> {
         "grep" | "find" | "ls" => Action::Search {
             path: text(arguments, "path"),
         },
-        _ => Action::Other,
+        tool => match path_of(tool, arguments, workspace) {
+            Some(path) => Action::Write { path },
+            None => Action::Other,
+        },
     }
+}
+
+/// The path that a call of a server's tool names, where that server works on the project's
+/// files: one that runs in the sandbox.
+fn path_of<'a>(tool: &str, arguments: &'a Value, workspace: &Loaded) -> Option<&'a str> {
+    let server = server_of(tool)?;
+    let mut servers = workspace.spec.mcp.iter();
+    servers.find(|spec| spec.name == server && spec.url.is_none())?;
+    ["path", "file", "file_path"]
+        .iter()
+        .find_map(|name| arguments.get(name)?.as_str())
 }
 
 /// Facts about the environment, looked up in the sandbox.

@@ -16,6 +16,7 @@ pub mod cluster;
 mod error;
 mod gate;
 pub mod git;
+mod mcp;
 mod members;
 mod metrics;
 pub mod model;

@@ -42,10 +42,11 @@ pub struct Metrics {
     database_bytes: IntGauge,
     sandbox_ready: IntGauge,
     keys_missing: IntGauge,
+    server_up: IntGaugeVec,
 }
 
 /// What stands at this moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// Runs that work.
     pub running: usize,
@@ -61,8 +62,10 @@ pub struct Standing {
     pub database_bytes: u64,
     /// Whether tools may run.
     pub sandbox_ready: bool,
-    /// Keys that models take and that are not there.
+    /// Keys that models and MCP servers take and that are not there.
     pub keys_missing: usize,
+    /// MCP servers by name, and whether they answer.
+    pub servers: Vec<(String, bool)>,
 }
 
 impl Metrics {
@@ -164,6 +167,16 @@ impl Metrics {
             keys_missing: gauge(
                 "mooring_keys_missing",
                 "Keys that models of the Workspace take and that are not there.",
+            ),
+            server_up: registered(
+                &registry,
+                IntGaugeVec::new(
+                    Opts::new(
+                        "mooring_mcp_server_up",
+                        "1 while an MCP server answers, by its name in the Workspace.",
+                    ),
+                    &["server"],
+                ),
             ),
             registry,
         }
@@ -268,6 +281,13 @@ impl Metrics {
         set(&self.database_bytes, standing.database_bytes);
         self.sandbox_ready.set(i64::from(standing.sandbox_ready));
         set(&self.keys_missing, standing.keys_missing as u64);
+        // One that is not in the Workspace any more has no figure.
+        self.server_up.reset();
+        for (server, up) in &standing.servers {
+            self.server_up
+                .with_label_values(&[server])
+                .set(i64::from(*up));
+        }
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .expect("names and labels are valid: a test encodes all of them")
@@ -315,6 +335,7 @@ mod tests {
             database_bytes: 6,
             sandbox_ready: true,
             keys_missing: 7,
+            servers: vec![("db".into(), true), ("tracker".into(), false)],
         });
         for line in [
             "mooring_runs{state=\"running\"} 2",
@@ -325,6 +346,8 @@ mod tests {
             "mooring_database_bytes 6",
             "mooring_sandbox_ready 1",
             "mooring_keys_missing 7",
+            "mooring_mcp_server_up{server=\"db\"} 1",
+            "mooring_mcp_server_up{server=\"tracker\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -8,7 +8,7 @@ use mooring_durable::{
     prompt::{Prompt, Section},
 };
 
-use crate::{sandbox::Link, workspace::Source};
+use crate::{mcp::Servers, sandbox::Link, workspace::Source};
 
 /// How long a request waits for a sandbox that is not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,11 +19,13 @@ pub struct Sections {
     pub source: Arc<Source>,
     /// The sandbox.
     pub link: Arc<Link>,
+    /// Servers whose tools are offered.
+    pub servers: Arc<Servers>,
 }
 
 #[async_trait]
 impl Prompt for Sections {
-    async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
+    async fn sections(&self, conversation: ConversationId) -> Result<Vec<Section>, String> {
         // A sandbox that is just starting is worth a moment: the first request of
         // a conversation should know where it is.
         let _ = tokio::time::timeout(PATIENCE, self.link.reached()).await;
@@ -53,6 +55,8 @@ impl Prompt for Sections {
                 text: workspace.spec.instructions.clone(),
             });
         }
+        let visible = |name: &str| workspace.rules.tool_visible(name);
+        sections.extend(self.servers.section(conversation, visible).await);
         Ok(sections)
     }
 }

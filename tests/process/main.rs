@@ -4,6 +4,7 @@
 mod branches;
 mod clients;
 mod demo;
+mod mcp;
 mod remote;
 mod stories;
 mod terminal;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use mooring_wire::harness::StatusResponse;
+use mooring_wire::harness::status_response::McpServer;
 
 use super::say;
 use crate::args::{Output, OutputArgs};
@@ -54,6 +55,10 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
         ));
     }
     lines.push(fact("sandbox", sandbox(status)));
+    for (at, server) in status.mcp.iter().enumerate() {
+        let name = if at == 0 { "servers" } else { "" };
+        lines.push(fact(name, mcp(server, now_ms)));
+    }
     lines.push(fact(
         "policy",
         sanitize(&status.policy_digest).chars().take(12).collect(),
@@ -103,6 +108,19 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
     ));
     lines.push(fact("log", log.display().to_string()));
     lines
+}
+
+fn mcp(server: &McpServer, now_ms: i64) -> String {
+    let name = one_line(&server.name, 40);
+    let tools = format::count(server.tools.into(), "tool");
+    match server.state.as_str() {
+        "down" => format!(
+            "{name} down for {}: {}",
+            format::span(now_ms - server.since_ms),
+            one_line(&server.error, 300)
+        ),
+        state => format!("{name} {}, {tools}", one_line(state, 20)),
+    }
 }
 
 fn sandbox(status: &StatusResponse) -> String {
@@ -164,6 +182,21 @@ mod tests {
                 error: "no namespaces".into(),
                 ..Sandbox::default()
             }),
+            mcp: vec![
+                McpServer {
+                    name: "db".into(),
+                    state: "ready".into(),
+                    tools: 3,
+                    ..McpServer::default()
+                },
+                McpServer {
+                    name: "tracker".into(),
+                    state: "down".into(),
+                    since_ms: 55_000,
+                    error: "no route".into(),
+                    ..McpServer::default()
+                },
+            ],
             running: 1,
             pending_approvals: 2,
             database_bytes: 4096,
@@ -178,6 +211,8 @@ mod tests {
                 "model       claude",
                 "            missing: ANTHROPIC_API_KEY; set it and run `mooring dev` again",
                 "sandbox     not reachable: no namespaces",
+                "servers     db ready, 3 tools",
+                "            tracker down for 5.0 s: no route",
                 "policy      0123456789ab",
                 "work        1 running, 0 waiting, 2 open approvals",
                 "harness     version 0.1.0, process 9, since 1 min 00 s, database 4.0 KiB",

@@ -123,9 +123,16 @@ async fn serve(settings: &Settings, health: &Health, opened: Opened) -> Result<(
     let service = harness.service().clone();
     tokio::spawn(watched.follow(service.source.clone()));
     let (source, engine) = (service.source.clone(), service.engine.clone());
+    let servers = service.servers.clone();
     tokio::spawn(async move {
         secrets
-            .follow(|| source.current(), || engine.models_changed())
+            .follow(
+                || source.current(),
+                || {
+                    engine.models_changed();
+                    servers.wake();
+                },
+            )
             .await;
     });
     mirror.catch_up().await;

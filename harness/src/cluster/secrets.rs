@@ -18,11 +18,14 @@ fn name_of(reference: &SecretKeyRef) -> String {
     format!("{}/{}", reference.name, reference.key)
 }
 
-/// A spec in which each model takes its key from its Secret, and none from an
-/// environment variable: a pod has no such variables.
+/// A spec in which each model takes its key, and each server its headers, from a Secret,
+/// and none from an environment variable: a pod has no such variables.
 pub fn keyed_by_secrets(mut spec: WorkspaceSpec) -> WorkspaceSpec {
     for model in &mut spec.models {
         model.api_key_env = model.api_key_secret_ref.as_ref().map(name_of);
+    }
+    for server in &mut spec.mcp {
+        server.headers_env.clear();
     }
     spec
 }
@@ -39,16 +42,19 @@ impl Secrets {
         Secrets { folder, keys }
     }
 
-    /// Reads the keys that the models take; `true` where one has changed.
+    /// Reads the keys that models take and the headers of servers; `true` where one has changed.
     pub fn load(&self, spec: &WorkspaceSpec) -> bool {
         let mut changed = false;
-        for reference in spec
-            .models
+        let models = spec.models.iter();
+        let models = models.filter_map(|model| model.api_key_secret_ref.clone());
+        let headers = spec
+            .mcp
             .iter()
-            .filter_map(|model| model.api_key_secret_ref.as_ref())
-        {
-            let name = name_of(reference);
-            let value = self.read(reference);
+            .filter_map(|server| server.headers_secret_ref.as_ref())
+            .flat_map(|secret| self.keys_of(&secret.name));
+        for reference in models.chain(headers) {
+            let name = name_of(&reference);
+            let value = self.read(&reference);
             let known = self.keys.get(&name);
             if value.trim() != known.as_ref().map_or("", |known| known.as_str()) {
                 self.keys.set(&name, &value);
@@ -62,6 +68,29 @@ impl Secrets {
             }
         }
         changed
+    }
+
+    /// The keys of a Secret: those that are mounted, and those that were.
+    fn keys_of(&self, secret: &str) -> Vec<SecretKeyRef> {
+        let mounted = std::fs::read_dir(self.folder.join(secret));
+        let mounted = mounted.into_iter().flatten().flatten();
+        let prefix = format!("{secret}/");
+        let known = self.keys.names();
+        let known = known.iter().filter_map(|name| name.strip_prefix(&prefix));
+        let mut keys: Vec<String> = mounted
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            // The kubelet's own links.
+            .filter(|name| !name.starts_with('.'))
+            .chain(known.map(str::to_owned))
+            .collect();
+        keys.sort();
+        keys.dedup();
+        keys.into_iter()
+            .map(|key| SecretKeyRef {
+                name: secret.to_owned(),
+                key,
+            })
+            .collect()
     }
 
     fn read(&self, reference: &SecretKeyRef) -> zeroize::Zeroizing<String> {
@@ -91,6 +120,29 @@ impl Secrets {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn all_keys_of_a_servers_secret_are_its_headers_and_one_that_goes_is_gone() {
+        let spec: WorkspaceSpec = serde_saphyr::from_str(
+            "mcp:\n- {name: t, url: 'https://t/', headersSecretRef: {name: t}, headersEnv: {X: Y}}\n",
+        )
+        .unwrap();
+        let spec = keyed_by_secrets(spec);
+        assert!(spec.mcp[0].headers_env.is_empty());
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Arc::new(KeyStore::new());
+        let secrets = Secrets::new(folder.path().to_owned(), keys.clone());
+        assert!(!secrets.load(&spec));
+        std::fs::create_dir(folder.path().join("t")).unwrap();
+        for name in ["Authorization", "X-Team", "..data"] {
+            std::fs::write(folder.path().join("t").join(name), "v").unwrap();
+        }
+        assert!(secrets.load(&spec));
+        assert_eq!(keys.names(), ["t/Authorization", "t/X-Team"]);
+        std::fs::remove_file(folder.path().join("t/X-Team")).unwrap();
+        assert!(secrets.load(&spec) && !secrets.load(&spec));
+        assert_eq!(keys.names(), ["t/Authorization"]);
+    }
 
     #[test]
     fn two_models_of_one_provider_have_keys_of_their_own_and_a_rotated_one_is_taken() {

@@ -37,6 +37,7 @@ use crate::{
     books::Books,
     cluster::Caller,
     gate::PolicyGate,
+    mcp::Servers,
     members::{ATTACHED, Actor, discord_role},
     metrics::Metrics,
     model::{Catalog, KeyStore},
@@ -64,6 +65,8 @@ pub struct Service {
     pub gate: Arc<PolicyGate>,
     /// Rows beside the engine's.
     pub books: Arc<Books>,
+    /// Servers whose tools are offered.
+    pub servers: Arc<Servers>,
     /// Figures for operators.
     pub metrics: Arc<Metrics>,
     /// The engine's clock.

@@ -6,7 +6,8 @@ use tonic::Status;
 
 use super::{Service, session, storage};
 use crate::{
-    metrics::Standing,
+    mcp::{Report, Standing},
+    metrics,
     record::{outbox, usage},
     sandbox::{Egress, State},
     workspace::{Pending, default_workspace},
@@ -27,6 +28,7 @@ impl Service {
                 .models;
             self.source.adapt_default(|spec| spec.models = best);
             self.engine.models_changed();
+            self.servers.wake();
         }
         wire::ConfigureResponse {
             needed: self.missing_keys(),
@@ -42,6 +44,7 @@ impl Service {
             .filter(|key| !key.present)
             .map(|key| key.name)
             .collect();
+        missing.extend(self.servers.missing_keys());
         missing.sort();
         missing.dedup();
         missing
@@ -128,13 +131,14 @@ impl Service {
             conversations: self.engine.conversation_count().await.map_err(session)?,
             cost_today_micros,
             tokens_today,
+            mcp: self.servers.reports().iter().map(server).collect(),
         })
     }
 
     /// What stands at this moment, for the metrics.
-    pub(crate) async fn standing(&self) -> Result<Standing, Status> {
+    pub(crate) async fn standing(&self) -> Result<metrics::Standing, Status> {
         let outbox = outbox::waiting(self.engine.reader()).await;
-        Ok(Standing {
+        Ok(metrics::Standing {
             running: self.engine.running(),
             waiting: self.engine.waiting(),
             approvals: self.pending_approvals().await?.into(),
@@ -143,6 +147,12 @@ impl Service {
             database_bytes: self.database_bytes(),
             sandbox_ready: matches!(self.link.state(), State::Ready(_)),
             keys_missing: self.missing_keys().len(),
+            servers: self
+                .servers
+                .reports()
+                .into_iter()
+                .map(|report| (report.name, report.standing == Standing::Ready))
+                .collect(),
         })
     }
 
@@ -202,5 +212,22 @@ impl Service {
             })
             .collect();
         Ok(wire::UsageResponse { rows })
+    }
+}
+
+/// How a server stands, as it goes over the wire.
+fn server(report: &Report) -> wire::status_response::McpServer {
+    let (state, since_ms, error) = match &report.standing {
+        Standing::Starting => ("starting", 0, String::new()),
+        Standing::Ready => ("ready", 0, String::new()),
+        Standing::Down { since, error } => ("down", since.0, error.clone()),
+    };
+    wire::status_response::McpServer {
+        name: report.name.clone(),
+        place: report.place.clone(),
+        state: state.into(),
+        since_ms,
+        error,
+        tools: report.tools as u32,
     }
 }

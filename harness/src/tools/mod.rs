@@ -31,6 +31,7 @@ use act::Act;
 
 use crate::{
     boundary::Boundary,
+    mcp::Servers,
     sandbox::{Link, State},
     workspace::Source,
 };
@@ -262,6 +263,24 @@ impl Toolbox for BuiltIn {
             })
             .cloned()
             .collect()
+    }
+}
+
+/// The built-in tools and those of servers.
+pub struct Tools {
+    /// The built-in ones.
+    pub built_in: BuiltIn,
+    /// Those of servers.
+    pub servers: Arc<Servers>,
+}
+
+impl Toolbox for Tools {
+    fn tools(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
+        let mut tools = self.built_in.tools(conversation, settings);
+        let workspace = self.built_in.source.current();
+        let visible = |name: &str| workspace.rules.tool_visible(name) && offered(name, settings);
+        tools.extend(self.servers.tools(conversation, visible));
+        tools
     }
 }
 

@@ -1,0 +1,69 @@
+//! A server's tool as the engine calls it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use mooring_crds::McpReplay;
+use mooring_durable::{
+    message::ToolSchema,
+    tool::{Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure},
+};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::server::{Offer, Server};
+
+/// One tool of one server.
+pub struct ServerTool {
+    /// Whose it is.
+    pub server: Arc<Server>,
+    /// What it is.
+    pub offer: Offer,
+}
+
+#[async_trait]
+impl Tool for ServerTool {
+    fn declaration(&self) -> ToolDeclaration {
+        ToolDeclaration {
+            schema: ToolSchema {
+                name: self.offer.name.clone(),
+                description: self.offer.description.clone(),
+                parameters: self.offer.parameters.clone(),
+            },
+            replay: match self.server.spec.replay {
+                McpReplay::Never => Replay::Never,
+                McpReplay::Safe => Replay::Safe,
+            },
+            sequential: false,
+        }
+    }
+
+    fn summary(&self, arguments: &Value) -> String {
+        arguments.to_string()
+    }
+
+    /// A call whose server is away waits before its intent: it was surely not sent.
+    async fn bind(&self, _call: &Call) -> Result<Value, ToolFailure> {
+        self.server.tried().await;
+        match self.server.unreachable() {
+            Some(why) => Err(ToolFailure::Unreachable(why)),
+            None => Ok(Value::Null),
+        }
+    }
+
+    async fn execute(
+        &self,
+        call: &Call,
+        _start: Start,
+        _output: &dyn OutputSink,
+        cancel: CancellationToken,
+    ) -> Result<ToolEnd, ToolFailure> {
+        tokio::select! {
+            () = self.server.tried() => {}
+            () = cancel.cancelled() => return Err(ToolFailure::Cancelled),
+        }
+        self.server
+            .call(&self.offer.own, &call.arguments, cancel)
+            .await
+    }
+}
