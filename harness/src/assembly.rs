@@ -84,7 +84,7 @@ impl Assembly {
         catalog
             .replace(&source.current().spec.models)
             .map_err(|error| Error::Workspace(error.to_string()))?;
-        let boundary = Boundary::new(source.clone(), outside);
+        let boundary = Boundary::new(source.clone(), outside.clone());
         let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new());
@@ -92,6 +92,8 @@ impl Assembly {
             link: link.clone(),
             source: source.clone(),
             keys: keys.clone(),
+            // Under `mooring dev` a loopback address is the person's own machine.
+            outside: source.is_of_cluster().then(|| outside.clone()),
             limits: mcp::Limits::default(),
         });
         let books = Books::new(source.clone(), catalog.clone(), metrics.clone());

@@ -195,6 +195,19 @@ impl Outside {
         })
     }
 
+    /// The addresses of `host`, all of them outside, for a client that connects by itself.
+    ///
+    /// # Errors
+    /// Why not, in words for whoever asked.
+    pub async fn reachable(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
+        let host = host_name(host)?;
+        let addresses = self.addresses(host, port).await?;
+        for address in &addresses {
+            self.judge(host, address.ip(), address.port())?;
+        }
+        Ok(addresses)
+    }
+
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
         if let Some(to) = self.connect_to.get(&(host.to_owned(), port)) {
             return Ok(vec![*to]);

@@ -1,15 +1,21 @@
 //! A server that is reached by streamable HTTP, from here.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use mooring_crds::McpServer;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
 
 use super::limits::Limits;
-use crate::model::{KeyStore, key_name};
+use crate::{
+    boundary::Outside,
+    model::{KeyStore, key_name},
+};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(20);
@@ -59,17 +65,31 @@ pub fn headers(spec: &McpServer, keys: &KeyStore) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// The way to a server.
-pub fn transport(
+/// The way to a server. With `outside`, only to where that leads: its address is looked
+/// at now, and at each connection.
+pub async fn transport(
     url: &str,
     headers: HeaderMap,
+    outside: Option<Outside>,
     limits: Limits,
 ) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
-    let client = reqwest::Client::builder()
+    let mut client = reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .default_headers(headers)
         // A redirect would carry the headers to wherever it points.
-        .redirect(reqwest::redirect::Policy::none())
+        .redirect(reqwest::redirect::Policy::none());
+    if let Some(outside) = outside {
+        let parsed = reqwest::Url::parse(url).map_err(|error| error.to_string())?;
+        let port = parsed.port_or_known_default().unwrap_or(443);
+        let host = parsed.host_str().unwrap_or_default();
+        // An address in place of a name never comes to the resolver below.
+        let reachable = outside.reachable(host, port).await;
+        reachable.map_err(|refusal| refusal.to_string())?;
+        client = client
+            .no_proxy()
+            .dns_resolver(Arc::new(Names { outside, port }));
+    }
+    let client = client
         .build()
         .map_err(|error| format!("no HTTP client can be made: {error}"))?;
     let config = StreamableHttpClientTransportConfig::with_uri(url)
@@ -77,6 +97,22 @@ pub fn transport(
         .max_json_response_size(limits.message)
         .max_error_response_size(ERROR_BYTES);
     Ok(StreamableHttpClientTransport::with_client(client, config))
+}
+
+/// Finds the addresses of names, where they lie outside.
+struct Names {
+    outside: Outside,
+    port: u16,
+}
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (outside, port) = (self.outside.clone(), self.port);
+        Box::pin(async move {
+            let addresses = outside.reachable(name.as_str(), port).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -114,5 +150,30 @@ mod tests {
         assert!(!format!("{found:?}").contains("Bearer"));
         keys.set("s/Bad", "a\nb");
         assert!(headers(&secret, &keys).unwrap_err().contains("Bad"));
+    }
+
+    #[tokio::test]
+    async fn in_a_cluster_only_what_lies_outside_is_reached() {
+        use crate::boundary::Reach;
+        let to = |url: &'static str, reach: Reach| async move {
+            let outside = Some(Outside::new(reach));
+            let made = transport(url, HeaderMap::new(), outside, Limits::default()).await;
+            made.err().unwrap_or_default()
+        };
+        for (url, part) in [
+            ("http://localhost:9/", "not outside"),
+            ("http://127.0.0.1:9/", "only names are taken"),
+            ("http://[::1]:9/", "only names are taken"),
+            ("http://169.254.169.254/", "only names are taken"),
+        ] {
+            let why = to(url, Reach::default()).await;
+            assert!(why.contains(part), "{url}: {why}");
+        }
+        let private = ["127.0.0.0/8:9", "[::1]/128:9"].map(|text| text.parse());
+        let reach = Reach {
+            private: private.into_iter().filter_map(Result::ok).collect(),
+            ..Reach::default()
+        };
+        assert_eq!(to("http://localhost:9/", reach).await, "");
     }
 }

@@ -39,6 +39,7 @@ use super::{
     remote, schema,
 };
 use crate::{
+    boundary::Outside,
     model::KeyStore,
     sandbox::{Link, State},
     workspace::Source,
@@ -89,6 +90,8 @@ pub struct Means {
     pub source: Arc<Source>,
     /// Values of headers.
     pub keys: Arc<KeyStore>,
+    /// The connector to the world; without one every address is reached.
+    pub outside: Option<Outside>,
     /// How long and how much.
     pub limits: Limits,
 }
@@ -292,7 +295,8 @@ impl Server {
         let ended = connection.clone();
         let served = match &self.spec.url {
             Some(url) => {
-                let transport = remote::transport(url, headers, self.limits)?;
+                let outside = means.outside.clone();
+                let transport = remote::transport(url, headers, outside, self.limits).await?;
                 serve_client_with_ct(client, transport, ended).await
             }
             None => {

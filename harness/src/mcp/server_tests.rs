@@ -164,6 +164,7 @@ impl Kept {
             link: Link::new(place, false),
             source: Arc::new(Source::open(None, default_workspace("x", |_| false)).unwrap()),
             keys: Arc::new(KeyStore::new()),
+            outside: None,
             limits,
         };
         let changed = Arc::new(Notify::new());

@@ -130,6 +130,11 @@ impl Source {
         }
     }
 
+    /// Whether it is one of a cluster, not of somebody's own machine.
+    pub fn is_of_cluster(&self) -> bool {
+        self.origin == Origin::Cluster
+    }
+
     /// Whether a newer version waits.
     pub fn pending(&self) -> Pending {
         self.pending
