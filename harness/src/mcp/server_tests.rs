@@ -213,7 +213,7 @@ fn told(end: Result<ToolEnd, ToolFailure>) -> String {
             format!("{word}: {}", crate::books::plain(&result.content))
         }
         Ok(ToolEnd::Interrupted { note }) => format!("interrupted: {note}"),
-        Ok(ToolEnd::Waits(_)) => "waits".into(),
+        Ok(other) => format!("{other:?}"),
         Err(ToolFailure::Unreachable(text)) => format!("unreachable: {text}"),
         Err(failure) => format!("{failure:?}"),
     }
