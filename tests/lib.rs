@@ -5,3 +5,4 @@ mod documents;
 pub mod model;
 pub mod project;
 pub mod terminal;
+pub mod world;

@@ -81,6 +81,8 @@ pub enum Command {
     ///
     /// `--output json` is what `mooring policy diff --calls` reads.
     Audit(AuditArgs),
+    /// Show the connections of commands to the world, and what became of each.
+    Egress(AuditArgs),
     /// Show tokens and cost, by day and model.
     Usage(UsageArgs),
     /// Show what runs for this project and how it is set up.

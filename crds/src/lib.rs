@@ -13,6 +13,7 @@ pub mod destination;
 pub mod discord;
 pub mod duration;
 pub mod mcp;
+pub mod egress;
 pub mod policy;
 pub mod read;
 pub mod render;
@@ -29,6 +30,7 @@ pub use cluster::{AccessMode, DeletionPolicy, HarnessSpec, Resources, RunState, 
 pub use destination::Destination;
 pub use discord::{Answer, Attachments, DiscordSpec, RespondTo, WhenBusy};
 pub use mcp::{McpReplay, McpServer};
+pub use egress::EgressLimits;
 pub use policy::{Policy, PolicyTest, Verdict};
 pub use read::{ReadError, read_workspace};
 pub use render::{GeneratedFile, generated_files};

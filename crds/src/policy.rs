@@ -81,7 +81,36 @@ impl Policy {
     }
 }
 
-/// One expectation: exactly one of `tool`, `bash`, `path`, `git`, and the verdict.
+/// Checks a key of the egress table: `*`, or `host:port` with a name in lower case,
+/// in which `*` stands for any text, and a port from 1 to 65535.
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence.
+pub fn egress_pattern(pattern: &str) -> Result<(), &'static str> {
+    if pattern == "*" {
+        return Ok(());
+    }
+    let Some((host, port)) = pattern.rsplit_once(':') else {
+        return Err("has no port; write host:port, such as \"crates.io:443\"");
+    };
+    let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    if !digits || port.starts_with('0') || port.parse::<u16>().is_err() {
+        return Err("needs a port from 1 to 65535; write host:port, such as \"crates.io:443\"");
+    }
+    let known = |b: u8| {
+        b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'_' | b'*')
+    };
+    if host.is_empty() || !host.bytes().all(known) || host.ends_with('.') {
+        return Err("needs the name of a host in lower case before its port");
+    }
+    let last = host.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("names an address; only names of hosts are reached");
+    }
+    Ok(())
+}
+
+/// One expectation: exactly one of `tool`, `bash`, `path`, `git`, `egress`, and the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyTest {
@@ -97,6 +126,9 @@ pub struct PolicyTest {
     /// A ref update, as the `git` table has it (`push refs/heads/main`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<String>,
+    /// A connection, `host:port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<String>,
     /// What the policy must answer.
     pub expect: Verdict,
 }

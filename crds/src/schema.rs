@@ -85,9 +85,14 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "kubernetesUser names one person, so it stands beside a discordUserId",
     ),
     rule(
+        "spec.policy.egress",
+        "self.all(k, k == '*' || (size(k) <= 260 && k.matches('^[a-z0-9._*-]*[a-z*-][a-z0-9_*-]*:[1-9][0-9]{0,4}$')))",
+        "an egress entry is host:port with a name in lower case, such as crates.io:443, or * for every host at port 443",
+    ),
+    rule(
         "spec.policy.tests[]",
-        "[has(self.tool), has(self.bash), has(self.path), has(self.git)].filter(x, x).size() == 1",
-        "a policy test has exactly one of tool, bash, path and git",
+        "[has(self.tool), has(self.bash), has(self.path), has(self.git), has(self.egress)].filter(x, x).size() == 1",
+        "a policy test has exactly one of tool, bash, path, git and egress",
     ),
     rule(
         "spec.mcp[]",
@@ -123,6 +128,21 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "spec.budgets.perRun.wallTime",
         DURATION,
         "wallTime has to be a duration such as 30m or 2h",
+    ),
+    rule(
+        "spec.sandbox.egressLimits.bytesDaily",
+        "self.matches('^[0-9]{1,12}(Ki|Mi|Gi)?$')",
+        "bytesDaily has to be a number of bytes such as 5Gi or 512Mi",
+    ),
+    rule(
+        "spec.sandbox.egressLimits.time",
+        DURATION,
+        "time has to be a duration such as 1h or 30m",
+    ),
+    rule(
+        "spec.sandbox.caBundle",
+        "self.contains('-----BEGIN CERTIFICATE-----') && !self.contains('PRIVATE KEY-----')",
+        "caBundle has to be certificates in PEM, without a private key",
     ),
     rule(
         "spec.sandbox.storage.size",
@@ -269,6 +289,7 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.policy.path", table.clone()),
         ("spec.policy.mcp", table.clone()),
         ("spec.policy.git", table),
+        ("spec.policy.egress", json!({"maxProperties": 200})),
         (
             "spec.policy.tests",
             json!({"maxItems": 500, "x-kubernetes-list-type": "atomic"}),
@@ -294,6 +315,7 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
             json!({"minItems": 1, "maxItems": 64, "x-kubernetes-list-type": "atomic"}),
         ),
         ("spec.mcp[].command[]", json!({"maxLength": 4096})),
+        ("spec.policy.tests[].egress", json!({"maxLength": 300})),
         ("spec.approvals.timeout", json!({"maxLength": 32})),
         ("spec.budgets.perRun.costUsd", json!({"maxLength": 32})),
         ("spec.budgets.perRun.wallTime", json!({"maxLength": 32})),
@@ -303,6 +325,12 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
             "spec.sandbox.readOnly",
             json!({"maxItems": 100, "x-kubernetes-list-type": "atomic"}),
         ),
+        ("spec.sandbox.caBundle", json!({"maxLength": 262144})),
+        (
+            "spec.sandbox.egressLimits.bytesDaily",
+            json!({"maxLength": 16}),
+        ),
+        ("spec.sandbox.egressLimits.time", json!({"maxLength": 32})),
         (
             "spec.sandbox.image",
             json!({"minLength": 1, "maxLength": 1024}),

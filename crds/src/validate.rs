@@ -263,6 +263,7 @@ impl Problems {
             ("path", &policy.path),
             ("mcp", &policy.mcp),
             ("git", &policy.git),
+            ("egress", &policy.egress),
         ] {
             for pattern in table.keys() {
                 if pattern.trim().is_empty() {
@@ -278,19 +279,28 @@ impl Problems {
                 }
             }
         }
+        for pattern in policy.egress.keys() {
+            if let Err(why) = crate::policy::egress_pattern(pattern) {
+                self.add("policy.egress", format!("the pattern {pattern:?} {why}"));
+            }
+        }
         for (at, test) in policy.tests.iter().enumerate() {
             let PolicyTest {
                 tool,
                 bash,
                 path,
                 git,
+                egress,
                 expect: _,
             } = test;
-            let given: Vec<&String> = [tool, bash, path, git].into_iter().flatten().collect();
+            let given: Vec<&String> = [tool, bash, path, git, egress]
+                .into_iter()
+                .flatten()
+                .collect();
             if given.len() != 1 {
                 self.add(
                     format_args!("policy.tests[{at}]"),
-                    "a test has exactly one of tool, bash, path and git",
+                    "a test has exactly one of tool, bash, path, git and egress",
                 );
             } else if given[0].trim().is_empty() {
                 self.add(
@@ -396,6 +406,22 @@ impl Problems {
                 );
             }
         }
+        if let Some(bundle) = &sandbox.ca_bundle {
+            self.check("sandbox.caBundle", ca_bundle(bundle));
+        }
+        let limits = &sandbox.egress_limits;
+        if limits.bytes().is_none() {
+            self.add(
+                "sandbox.egressLimits.bytesDaily",
+                "has to be a number of bytes such as 5Gi or 512Mi",
+            );
+        }
+        if limits.longest().is_none_or(|time| time.is_zero()) {
+            self.add(
+                "sandbox.egressLimits.time",
+                "has to be a duration such as 1h or 30m",
+            );
+        }
         if sandbox.output_bytes.is_some_and(|bytes| bytes < 4096) {
             self.add("sandbox.outputBytes", "has to be 4096 or more");
         }
@@ -459,6 +485,23 @@ fn endpoint_url(url: &str) -> Result<(), String> {
         _ => Err(format!(
             "{url:?} has to be an http or https address, such as http://localhost:8000/v1"
         )),
+    }
+}
+
+/// Certificates in PEM, and nothing secret.
+fn ca_bundle(text: &str) -> Result<(), String> {
+    const MOST: usize = 256 << 10;
+    if text.len() > MOST {
+        return Err(format!("has more than {} KiB", MOST >> 10));
+    }
+    if text.contains("PRIVATE KEY-----") {
+        return Err("holds a private key, which commands would see; only certificates".into());
+    }
+    let begun = text.matches("-----BEGIN CERTIFICATE-----").count();
+    let ended = text.matches("-----END CERTIFICATE-----").count();
+    match begun > 0 && begun == ended {
+        true => Ok(()),
+        false => Err("has to be certificates in PEM, from -----BEGIN CERTIFICATE----- on".into()),
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 use crate::discord::DiscordSpec;
 use crate::mcp::McpServer;
+use crate::egress::EgressLimits;
 use crate::policy::Policy;
 use crate::status::WorkspaceStatus;
 
@@ -300,6 +301,12 @@ pub struct SandboxSpec {
     /// Bytes of output kept whole for one command (64 MiB when absent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
+    /// Certificates of authorities (PEM) that commands trust beside the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
+    /// Bounds of the connections that the policy's egress table allows.
+    #[serde(skip_serializing_if = "EgressLimits::is_default")]
+    pub egress_limits: EgressLimits,
     /// Image of its pod, in a cluster; the installation's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

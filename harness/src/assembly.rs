@@ -23,7 +23,7 @@ use crate::{
     metrics::Metrics,
     model::{Catalog, KeyStore, Limits},
     prompt::Sections,
-    record::{self, secret},
+    record,
     sandbox::{Link, State},
     service::Service,
     tools::{BuiltIn, Hands, Tools},
@@ -84,10 +84,10 @@ impl Assembly {
         catalog
             .replace(&source.current().spec.models)
             .map_err(|error| Error::Workspace(error.to_string()))?;
-        let boundary = Boundary::new(source.clone(), outside.clone());
+        let metrics = Arc::new(Metrics::new());
+        let boundary = Boundary::new(source.clone(), outside.clone(), metrics.clone());
         let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
-        let metrics = Arc::new(Metrics::new());
         let servers = Servers::new(mcp::Means {
             link: link.clone(),
             source: source.clone(),
@@ -122,11 +122,7 @@ impl Assembly {
         .await?;
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
-        boundary.credentials.opened(
-            secret::key(&engine, "proxy")
-                .await
-                .map_err(Error::Session)?,
-        );
+        boundary.opened(&engine).await?;
         servers.opened(&engine).await;
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {

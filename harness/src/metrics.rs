@@ -43,6 +43,9 @@ pub struct Metrics {
     sandbox_ready: IntGauge,
     keys_missing: IntGauge,
     server_up: IntGaugeVec,
+    egress_connections: IntCounterVec,
+    egress_bytes: IntCounterVec,
+    egress_open: IntGauge,
 }
 
 /// What stands at this moment.
@@ -140,6 +143,20 @@ impl Metrics {
                 &[0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0],
             ),
             started: Mutex::default(),
+            egress_connections: counter(
+                "mooring_egress_connections_total",
+                "Connections that commands asked for, by the policy's verdict.",
+                &["verdict"],
+            ),
+            egress_bytes: counter(
+                "mooring_egress_bytes_total",
+                "Bytes of connections of commands, by direction: sent, received.",
+                &["direction"],
+            ),
+            egress_open: gauge(
+                "mooring_egress_connections",
+                "Connections of commands that are open.",
+            ),
             runs_open: registered(
                 &registry,
                 IntGaugeVec::new(
@@ -263,6 +280,23 @@ impl Metrics {
                 _ => {}
             }
         }
+    }
+
+    /// A command asked for a connection; `verdict` is the policy's.
+    pub fn egress_asked(&self, verdict: &str) {
+        self.egress_connections.with_label_values(&[verdict]).inc();
+    }
+
+    /// Bytes of connections went one way: `sent` or `received`.
+    pub fn egress_moved(&self, direction: &str, bytes: u64) {
+        self.egress_bytes
+            .with_label_values(&[direction])
+            .inc_by(bytes);
+    }
+
+    /// So many connections of commands are open.
+    pub fn egress_open(&self, count: u32) {
+        self.egress_open.set(i64::from(count));
     }
 
     /// All of them in Prometheus' text format.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use mooring_crds::{Verdict, policy::Table};
 use mooring_durable::{
     id::ConversationId,
     prompt::{Prompt, Section},
@@ -23,6 +24,35 @@ pub struct Sections {
     pub servers: Arc<Servers>,
 }
 
+/// What commands reach, as a sentence.
+fn network(egress: &Table) -> String {
+    let hosts: Vec<String> = egress
+        .iter()
+        .filter(|(_, verdict)| **verdict != Verdict::Deny)
+        .map(|(pattern, verdict)| {
+            let pattern = if pattern == "*" {
+                "every host at port 443"
+            } else {
+                pattern
+            };
+            match verdict {
+                Verdict::Ask => format!("{pattern} (a person is asked first)"),
+                _ => pattern.to_owned(),
+            }
+        })
+        .collect();
+    match hosts.is_empty() {
+        true => {
+            "it has no network and no credentials, so do not try to download or to push.".into()
+        }
+        false => format!(
+            "it has no credentials, and its network is HTTPS to these, by a proxy that the \
+             environment names: {}. Nothing else is reached.",
+            hosts.join(", ")
+        ),
+    }
+}
+
 #[async_trait]
 impl Prompt for Sections {
     async fn sections(&self, conversation: ConversationId) -> Result<Vec<Section>, String> {
@@ -35,9 +65,9 @@ impl Prompt for Sections {
             None => return Err("the sandbox has not been reached yet".into()),
             Some(status) => format!(
                 "You are a coding agent. You work on the project in {} through your tools. \
-                 Commands run in a sandbox on Linux: it has no network and no credentials, so \
-                 do not try to download or to push. ",
-                status.project
+                 Commands run in a sandbox on Linux: {} ",
+                status.project,
+                network(&workspace.spec.policy.egress)
             ),
         };
         place.push_str(
@@ -58,5 +88,24 @@ impl Prompt for Sections {
         let visible = |name: &str| workspace.rules.tool_visible(name);
         sections.extend(self.servers.section(conversation, visible).await);
         Ok(sections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_told_what_commands_reach() {
+        let none = Table::from([("*".into(), Verdict::Deny)]);
+        assert!(network(&none).contains("no network"));
+        let some = Table::from([
+            ("crates.io:443".into(), Verdict::Allow),
+            ("evil.example:443".into(), Verdict::Deny),
+            ("pypi.org:443".into(), Verdict::Ask),
+        ]);
+        let told = network(&some);
+        assert!(told.contains("crates.io:443, pypi.org:443 (a person is asked first)."));
+        assert!(!told.contains("evil"));
     }
 }

@@ -25,13 +25,6 @@ pub enum Action<'a> {
         /// As for `Read`; empty for the project.
         path: &'a str,
     },
-    /// Connects to a host outside, through the harness.
-    Connect {
-        /// Its name, in lower case.
-        host: &'a str,
-        /// The TCP port.
-        port: u16,
-    },
     /// Anything else: only the tool's name is decided.
     Other,
 }

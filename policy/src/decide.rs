@@ -3,7 +3,6 @@
 use mooring_crds::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::egress;
 use crate::environment::Environment;
 use crate::facts::{CommandFact, Direction, Facts, PathFact, Role, Source, Unresolved};
 use crate::paths;
@@ -45,9 +44,6 @@ pub struct Decision {
 
 /// Decides a call. A function of its arguments alone.
 pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> Decision {
-    if let Some((host, port)) = &facts.connection {
-        return finish(vec![egress::decide(rules, host, *port)], facts, Vec::new());
-    }
     let mut judge = Judge {
         rules,
         tool: tool_rule(rules, facts),
@@ -78,8 +74,8 @@ pub fn decide(rules: &Rules, facts: &Facts, environment: &dyn Environment) -> De
     finish(judge.decided, facts, lacked)
 }
 
-/// The decision of a push, from its ref updates.
-pub(crate) fn finish_push(decided: Vec<DecidedFact>) -> Decision {
+/// The decision of what is no call of a tool: a push, a connection.
+pub(crate) fn finish_alone(decided: Vec<DecidedFact>) -> Decision {
     finish(decided, &Facts::default(), Vec::new())
 }
 

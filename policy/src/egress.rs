@@ -2,14 +2,18 @@
 
 use mooring_crds::Verdict;
 
-use crate::decide::DecidedFact;
+use crate::decide::{DecidedFact, Decision, finish_alone};
 use crate::rules::{RuleRef, Rules};
 
 /// The port that `*` is about.
 const HTTPS: u16 = 443;
 
-/// Decides a connection. What no rule names is denied.
-pub(crate) fn decide(rules: &Rules, host: &str, port: u16) -> DecidedFact {
+/// Decides a connection to `host`, a name in lower case. What no rule names is denied.
+pub fn decide_connection(rules: &Rules, host: &str, port: u16) -> Decision {
+    finish_alone(vec![fact(rules, host, port)])
+}
+
+fn fact(rules: &Rules, host: &str, port: u16) -> DecidedFact {
     let text = format!("{host}:{port}");
     let none = |note: &str| (Verdict::Deny, RuleRef::new("egress", ""), note.to_owned());
     let (verdict, rule, note) = match rules.egress().decide(&[&text], &[&text]) {
@@ -64,7 +68,7 @@ mod tests {
             ("a.internal", 8443, Verdict::Ask, "*.internal:8443"),
             ("a.internal", 443, Verdict::Deny, ""),
         ] {
-            let decided = decide(&rules, host, port);
+            let decided = decide_connection(&rules, host, port);
             let found = (decided.verdict, decided.rule.pattern.as_str());
             assert_eq!(found, (verdict, pattern), "{host}:{port}");
         }
@@ -86,11 +90,8 @@ mod tests {
         ] {
             let policy = format!(r#"{{"egress": {table}}}"#);
             let rules = Rules::new(&serde_json::from_str(&policy).unwrap());
-            assert_eq!(
-                decide(&rules, "a.example", port).verdict,
-                verdict,
-                "{table} {port}"
-            );
+            let decided = decide_connection(&rules, "a.example", port);
+            assert_eq!(decided.verdict, verdict, "{table} {port}");
         }
     }
 }

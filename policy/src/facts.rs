@@ -113,8 +113,6 @@ pub struct Facts {
     pub(crate) doubtful: Vec<CommandFact>,
     pub(crate) paths: Vec<PathFact>,
     pub(crate) assignments: Vec<AssignmentFact>,
-    /// Host and port of a connection: then there is nothing else.
-    pub(crate) connection: Option<(String, u16)>,
     pub(crate) unresolved: Vec<Unresolved>,
 }
 
@@ -180,7 +178,6 @@ pub fn read(call: &Call<'_>) -> Facts {
             path(given, Direction::Read);
         }
         Action::Write { path: given } => path(given, Direction::Write),
-        Action::Connect { host, port } => facts.connection = Some((host.to_owned(), port)),
         Action::Other => {}
     }
     facts

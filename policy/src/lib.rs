@@ -43,6 +43,7 @@ mod validate;
 pub use call::{Action, Call};
 pub use decide::{DecidedFact, Decision, decide};
 pub use display::escape_for_display;
+pub use egress::decide_connection;
 pub use environment::{Environment, NoEnvironment, ResolvedPath, ReviewEnvironment};
 pub use facts::{Facts, Unresolved, read};
 pub use grant::{GrantRule, GrantedFact, grant_covers, propose_grant};

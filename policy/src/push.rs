@@ -2,7 +2,7 @@
 
 use mooring_crds::Verdict;
 
-use crate::decide::{DecidedFact, Decision, finish_push};
+use crate::decide::{DecidedFact, Decision, finish_alone};
 use crate::rules::{RuleRef, Rules};
 
 /// What stands for a ref that the table does not name: the agent's own branches are
@@ -39,7 +39,7 @@ impl Push<'_> {
 /// `push --force refs/heads/x`. An ask or a deny without an option is about both.
 pub fn decide_push(rules: &Rules, updates: &[Push<'_>]) -> Decision {
     let facts = updates.iter().map(|update| fact(rules, update));
-    finish_push(facts.collect())
+    finish_alone(facts.collect())
 }
 
 fn fact(rules: &Rules, update: &Push<'_>) -> DecidedFact {

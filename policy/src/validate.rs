@@ -18,6 +18,7 @@ pub fn validate(policy: &Policy) -> Vec<Problem> {
         ("path", &policy.path, rules.path()),
         ("mcp", &policy.mcp, rules.mcp()),
         ("git", &policy.git, rules.git()),
+        ("egress", &policy.egress, rules.egress()),
     ] {
         patterns(name, entries, table, &mut problems);
     }
@@ -56,6 +57,11 @@ fn patterns(name: &str, entries: &Entries, table: &Table, problems: &mut Vec<Pro
                 "the pattern {pattern:?} in the mcp table matches no server's tool; they are \
                  named mcp__SERVER__TOOL"
             ));
+        } else if let Some(why) = (name == "egress")
+            .then(|| mooring_crds::policy::egress_pattern(pattern).err())
+            .flatten()
+        {
+            problem(format!("the pattern {pattern:?} in the egress table {why}"));
         } else if pattern.contains(crate::display::is_hidden) {
             problem(format!(
                 "the pattern {pattern:?} in the {name} table has a character that cannot be seen"
@@ -84,9 +90,9 @@ pub(crate) fn shadowing<'a>(pattern: &str, table: &'a Table, by: Verdict) -> Opt
 
 /// Why an expectation does not hold; `None` where it does.
 pub(crate) fn failing(test: &PolicyTest, rules: &Rules) -> Option<String> {
-    let given = [&test.tool, &test.bash, &test.path, &test.git];
+    let given = [&test.tool, &test.bash, &test.path, &test.git, &test.egress];
     if given.iter().filter(|value| value.is_some()).count() != 1 {
-        return Some("a test has exactly one of tool, bash, path and git".to_owned());
+        return Some("a test has exactly one of tool, bash, path, git and egress".to_owned());
     }
     let (what, call) = match test {
         PolicyTest {
@@ -98,6 +104,14 @@ pub(crate) fn failing(test: &PolicyTest, rules: &Rules) -> Option<String> {
                     "a test of git is `push`, with --force or --delete or neither, and a whole \
                      name, not {text:?}"
                 ));
+            }
+        },
+        PolicyTest {
+            egress: Some(text), ..
+        } => match RecordedCall::connection(text) {
+            Some(call) => (format!("egress {text:?}"), call),
+            None => {
+                return Some(format!("a test of egress is host:port, not {text:?}"));
             }
         },
         PolicyTest {
@@ -170,6 +184,22 @@ mod tests {
             (
                 r#"{"git": {"push refs/heads/*": "ask", "*": "deny", "refs/heads/main": "allow"}}"#,
                 vec![r#"git["refs/heads/main"]"#],
+            ),
+            (
+                r#"{"egress": {"a.example:443": "allow", "*.a.example:443": "ask", "*": "deny",
+                    "a.example": "allow", "A.example:443": "allow", "10.0.0.1:443": "allow",
+                    "https://a.example:443": "allow", "a.example:*": "allow", "*:22": "ask"},
+                    "tests": [{"egress": "a.example:443", "expect": "allow"},
+                    {"egress": "a.example:22", "expect": "ask"},
+                    {"egress": "a.example", "expect": "deny"}]}"#,
+                vec![
+                    r#"egress["10.0.0.1:443"]"#,
+                    r#"egress["A.example:443"]"#,
+                    r#"egress["a.example"]"#,
+                    r#"egress["a.example:*"]"#,
+                    r#"egress["https://a.example:443"]"#,
+                    "tests[2]",
+                ],
             ),
             (
                 r#"{"git": {"push --force *": "deny"}, "tests": [

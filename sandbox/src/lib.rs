@@ -17,6 +17,7 @@
 //! | supervisor | one per command: its output, input and time | with all descendants of the command |
 
 mod attach;
+mod authorities;
 mod confine;
 mod descendants;
 mod enter;

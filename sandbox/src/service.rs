@@ -26,6 +26,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::attach::Attachment;
+use crate::authorities;
 use crate::executions::{ExecutionError, Executions, FileTurn, Started, State};
 use crate::journal::FileEnd;
 use crate::options::Egress;
@@ -384,6 +385,14 @@ impl Service {
             self.variables.iter().cloned().collect();
         if request.pty {
             environment.insert("TERM".into(), "xterm-256color".into());
+        }
+        if !request.ca_bundle.is_empty() {
+            let (folder, seen) = (self.executions.output_folder(), &self.paths.output);
+            let named =
+                authorities::install(folder, seen, &request.ca_bundle).map_err(|error| {
+                    Status::internal(format!("the certificates could not be written: {error}"))
+                })?;
+            environment.extend(named);
         }
         for (name, value) in &request.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {

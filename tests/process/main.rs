@@ -1,6 +1,7 @@
 //! Harness and sandbox as programs of their own, as a newcomer runs them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod boundary;
 mod branches;
 mod clients;
 mod demo;

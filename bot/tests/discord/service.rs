@@ -444,6 +444,10 @@ impl Harness for Service {
         Err(Status::unimplemented("the bot never asks for it"))
     }
 
+    async fn egress(&self, _: Request<wire::EgressRequest>) -> Answer<wire::EgressResponse> {
+        Err(Status::unimplemented("the bot never asks for it"))
+    }
+
     async fn configure(
         &self,
         _: Request<wire::ConfigureRequest>,

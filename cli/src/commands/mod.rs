@@ -9,6 +9,7 @@ mod demo;
 mod dev;
 mod diff;
 mod discord;
+mod egress;
 mod entries;
 mod fork;
 mod grants;
@@ -64,6 +65,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Fork(args) => fork::run_fork(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,
         Command::Grants(args) => grants::run(project, args).await,
+        Command::Egress(args) => egress::run(project, args).await,
         Command::Audit(args) => audit::run(project, args).await,
         Command::Usage(args) => usage::run(project, args).await,
         Command::Status(args) => status::run(project, args).await,

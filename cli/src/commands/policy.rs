@@ -38,7 +38,7 @@ enum PolicyCommand {
         file: PathBuf,
     },
     /// Show the facts of one call, each with the rule that decided it.
-    #[command(group(clap::ArgGroup::new("call").required(true).multiple(true).args(["bash", "path", "tool", "push"])))]
+    #[command(group(clap::ArgGroup::new("call").required(true).multiple(true).args(["bash", "path", "tool", "push", "egress"])))]
     Explain {
         /// A Workspace or a policy, YAML or JSON; `-` reads standard input.
         file: PathBuf,
@@ -60,6 +60,9 @@ enum PolicyCommand {
         /// The push removes the ref.
         #[arg(long, requires = "push")]
         delete: bool,
+        /// A connection of a command (`crates.io:443`).
+        #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["bash", "path", "tool", "push"])]
+        egress: Option<String>,
     },
     /// Show which calls are decided differently; exit status 1 when something became more permissive.
     Diff {
@@ -102,6 +105,8 @@ enum Error {
     },
     #[error("{0:?} is no whole name of a ref; write refs/heads/NAME or refs/tags/NAME")]
     Reference(String),
+    #[error("{0:?} is no HOST:PORT, such as crates.io:443")]
+    Destination(String),
     #[error(transparent)]
     Review(#[from] ReviewError),
     #[error("standard output: {0}")]
@@ -150,6 +155,15 @@ fn report(args: &PolicyArgs) -> Result<Report, Error> {
             };
             let call = RecordedCall::push(&format!("push {option}{reference}"))
                 .ok_or_else(|| Error::Reference(reference.clone()))?;
+            review::explain(&source(file)?, &call, &place, output)
+        }
+        PolicyCommand::Explain {
+            file,
+            egress: Some(destination),
+            ..
+        } => {
+            let call = RecordedCall::connection(destination)
+                .ok_or_else(|| Error::Destination(destination.clone()))?;
             review::explain(&source(file)?, &call, &place, output)
         }
         PolicyCommand::Explain {
@@ -280,5 +294,13 @@ mod tests {
             assert!(told.text.starts_with(expected), "{words:?} {}", told.text);
         }
         assert!(reviewed(&["explain", &strict, "--push", "main"]).is_err());
+        let told = reviewed(&["explain", &strict, "--egress", "crates.io:443"]).unwrap();
+        assert!(told.text.starts_with("deny: "), "{}", told.text);
+        assert!(
+            told.text.contains("no rule in the egress table"),
+            "{}",
+            told.text
+        );
+        assert!(reviewed(&["explain", &strict, "--egress", "crates.io"]).is_err());
     }
 }

@@ -32,6 +32,8 @@ pub struct Origin {
     pub task: TaskId,
     /// The execution's id.
     pub execution: String,
+    /// Nobody can be asked.
+    pub autonomous: bool,
 }
 
 struct Known {
@@ -68,6 +70,7 @@ impl Credentials {
                     conversation: call.conversation,
                     task: call.task,
                     execution: call.execution.clone(),
+                    autonomous: call.autonomous,
                 },
                 notes: BTreeSet::new(),
             });
@@ -215,6 +218,7 @@ mod tests {
             conversation: ConversationId(3),
             task: TaskId(1),
             execution: "abc-1".into(),
+            autonomous: false,
         };
         for number in 0..100 {
             credentials.note(&origin, format!("{:02}", number / 2));

@@ -6,30 +6,35 @@
 //! | `tunnel` | connections of commands, as the daemon carries them |
 //! | `head`, `hello` | what they want, read strictly |
 //! | `credential` | whose they are: each execution has its own |
-//! | `proxy` | the HTTPS allow-list |
+//! | `proxy`, `ask` | the HTTPS allow-list |
+//! | `book` | what is kept of each connection, and limits |
 //! | `outside`, `address` | the one connector to the world |
 //!
 //! Everything that comes through the tunnel is untrusted: the daemon shares a pod
 //! with the commands.
 
 mod address;
+mod ask;
 mod begun;
+mod book;
 mod credential;
 mod head;
 mod hello;
 mod outside;
 mod proxy;
 mod refusal;
+#[cfg(test)]
+mod tests;
 mod tunnel;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
-use mooring_durable::tool::Call;
+use mooring_durable::{Engine, error::SessionError, tool::Call};
 use mooring_wire::tunnel::Connection;
 use tokio::sync::Notify;
 
@@ -40,7 +45,8 @@ pub use outside::{ConnectTo, Outside, Reach, Refusal, Resolver};
 pub use refusal::Answer;
 pub use tunnel::follow;
 
-use crate::workspace::Source;
+use self::book::Book;
+use crate::{metrics::Metrics, record::secret, workspace::Source};
 
 /// How long a request's head may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -55,18 +61,30 @@ pub struct Boundary {
     pub credentials: Credentials,
     /// The world.
     pub outside: Outside,
+    book: Arc<Book>,
+    engine: OnceLock<Engine>,
     heads: Heads,
 }
 
 impl Boundary {
     /// The boundary of one harness.
-    pub fn new(source: Arc<Source>, outside: Outside) -> Arc<Boundary> {
+    pub fn new(source: Arc<Source>, outside: Outside, metrics: Arc<Metrics>) -> Arc<Boundary> {
         Arc::new(Boundary {
             source,
             credentials: Credentials::default(),
             outside,
+            book: Book::new(metrics),
+            engine: OnceLock::new(),
             heads: Heads::default(),
         })
+    }
+
+    /// The database is open: from now on commands can speak.
+    pub async fn opened(&self, engine: &Engine) -> Result<(), SessionError> {
+        self.book.opened(engine).await?;
+        let _ = self.engine.set(engine.clone());
+        self.credentials.opened(secret::key(engine, "proxy").await?);
+        Ok(())
     }
 
     /// What a command needs to speak to the listener at `address`, as variables of

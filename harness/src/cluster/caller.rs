@@ -79,6 +79,7 @@ impl Caller {
                 "Fork",
                 "Diff",
                 "Explain",
+                "Egress",
                 "TaskGraph",
                 "Usage",
                 "Status",
@@ -215,6 +216,7 @@ mod tests {
             ("Configure", false, false, false),
             ("Stop", false, false, false),
             ("Audit", false, false, false),
+            ("Egress", false, false, true),
             ("NoSuchMethod", false, false, false),
         ] {
             assert_eq!(Caller::Bot.may_call(method), bot, "bot {method}");

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod audit;
 pub mod child;
+pub mod egress;
 pub mod grant;
 pub mod outbox;
 pub mod refused;
@@ -21,6 +22,7 @@ pub const COMPONENT: Component = Component {
         include_str!("migrations/0002.sql"),
         include_str!("migrations/0003.sql"),
         include_str!("migrations/0004.sql"),
+        include_str!("migrations/0005.sql"),
     ],
 };
 

@@ -10,7 +10,7 @@ use mooring_wire::{
 use tonic::Status;
 
 use super::{Service, convert, session, storage};
-use crate::record::thread;
+use crate::record::{egress, thread};
 
 /// Entries of a page where the caller does not say.
 const PAGE: usize = 100;
@@ -105,6 +105,26 @@ impl Service {
             more,
             ..wire::EntriesResponse::default()
         })
+    }
+
+    pub(super) async fn egress(
+        &self,
+        request: wire::EgressRequest,
+    ) -> Result<wire::EgressResponse, Status> {
+        let conversation =
+            (request.conversation != 0).then_some(ConversationId(request.conversation));
+        let limit = u32::try_from(page(request.limit)).unwrap_or(MAX_PAGE);
+        let rows = egress::list(self.engine.reader(), conversation, request.after, limit)
+            .await
+            .map_err(|error| storage(&error))?;
+        let rows = rows
+            .into_iter()
+            .map(|(id, json)| wire::egress_response::Row {
+                id,
+                json: json.to_string(),
+            })
+            .collect();
+        Ok(wire::EgressResponse { rows })
     }
 
     /// The exact request of the last attempt of a generation.

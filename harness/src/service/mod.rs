@@ -263,6 +263,10 @@ impl wire::harness_server::Harness for Service {
         self.audit(request.into_inner()).await.map(Response::new)
     }
 
+    async fn egress(&self, request: Request<wire::EgressRequest>) -> Answer<wire::EgressResponse> {
+        self.egress(request.into_inner()).await.map(Response::new)
+    }
+
     async fn answer(&self, request: Request<wire::AnswerRequest>) -> Answer<wire::AnswerResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
         self.answer(actor, request.into_inner())

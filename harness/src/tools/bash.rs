@@ -29,7 +29,8 @@ impl Act for Bash {
     fn declaration(&self) -> ToolDeclaration {
         declare(
             "bash",
-            "Runs a command with bash in the project folder, in a sandbox without network. \
+            "Runs a command with bash in the project folder, in a sandbox whose only network \
+             is what the Workspace allows. \
              Standard output and standard error come back together; long output is cut and \
              kept whole in a file that is named.",
             Replay::Attach,
@@ -72,6 +73,15 @@ impl Act for Bash {
             command: text(&call.arguments, "command").to_owned(),
             timeout_ms: timeout,
             env: environment(hands, call),
+            ca_bundle: hands
+                .source
+                .current()
+                .spec
+                .sandbox
+                .ca_bundle
+                .clone()
+                .unwrap_or_default()
+                .into(),
             state_id: bound(call, "state").to_owned(),
             boot_id: bound(call, "boot").to_owned(),
             ..ExecRequest::default()

@@ -12,6 +12,7 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
         ("path", &old.policy.path, &new.policy.path),
         ("mcp", &old.policy.mcp, &new.policy.mcp),
         ("git", &old.policy.git, &new.policy.git),
+        ("egress", &old.policy.egress, &new.policy.egress),
     ] {
         for (pattern, verdict) in old {
             match new.get(pattern) {
@@ -63,6 +64,16 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
         if !also(old).contains(&url) {
             lines.push(format!("repo.alsoFetch: commands fetch from {url}"));
         }
+    }
+    if new.sandbox.ca_bundle != old.sandbox.ca_bundle && new.sandbox.ca_bundle.is_some() {
+        lines.push("sandbox.caBundle: commands trust other authorities".into());
+    }
+    let (before, now) = (&old.sandbox.egress_limits, &new.sandbox.egress_limits);
+    if now.connections > before.connections
+        || now.bytes() > before.bytes()
+        || now.longest() > before.longest()
+    {
+        lines.push("sandbox.egressLimits become larger".into());
     }
     for model in &new.models {
         // A key goes to wherever a model's requests go.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::source::ReviewError;
 use crate::call::{Action, Call};
 use crate::decide::Decision;
+use crate::egress::decide_connection;
 use crate::environment::Environment;
 use crate::push::{Push, decide_push};
 use crate::{Rules, decide, read};
@@ -33,6 +34,9 @@ pub struct RecordedCall {
     /// Ref updates of a push, as the `git` table has them.
     #[serde(default)]
     pub git: Option<Vec<String>>,
+    /// `host:port` of a connection.
+    #[serde(default)]
+    pub egress: Option<String>,
 }
 
 impl RecordedCall {
@@ -46,6 +50,7 @@ impl RecordedCall {
             input: None,
             arguments: None,
             git: None,
+            egress: None,
         }
     }
 
@@ -58,8 +63,21 @@ impl RecordedCall {
         })
     }
 
-    /// Decides it: a push by the `git` table, all else by its facts.
+    /// A connection to `host:port`; `None` where the text is none.
+    pub fn connection(text: &str) -> Option<RecordedCall> {
+        destination(text)?;
+        Some(RecordedCall {
+            egress: Some(text.to_owned()),
+            ..RecordedCall::tool("egress")
+        })
+    }
+
+    /// Decides it: a push by the `git` table, a connection by the `egress` table, all
+    /// else by its facts.
     pub fn decide(&self, rules: &Rules, environment: &dyn Environment) -> Decision {
+        if let Some((host, port)) = self.egress.as_deref().and_then(destination) {
+            return decide_connection(rules, host, port);
+        }
         match &self.git {
             Some(texts) => {
                 let updates: Vec<_> = texts.iter().filter_map(|text| update(text)).collect();
@@ -139,15 +157,24 @@ impl RecordedCall {
         if let Some(updates) = &self.git {
             return updates.join(", ");
         }
+        if let Some(destination) = &self.egress {
+            return format!("egress {destination}");
+        }
         match self.call().action {
             Action::Bash { text, .. } => format!("{} {text:?}", self.tool),
             Action::Read { path } | Action::Write { path } | Action::Search { path } => {
                 format!("{} {path:?}", self.tool)
             }
-            Action::Connect { host, port } => format!("egress {host}:{port}"),
             Action::Other => self.tool.clone(),
         }
     }
+}
+
+/// Host and port as their text has them.
+fn destination(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty() && !host.contains([' ', ':', '/', '@'])).then_some((host, port))
 }
 
 /// A ref update as its text has it.

@@ -21,7 +21,8 @@ pub fn check(source: &Source, output: Output) -> Report {
             + source.policy.bash.len()
             + source.policy.path.len()
             + source.policy.mcp.len()
-            + source.policy.git.len(),
+            + source.policy.git.len()
+            + source.policy.egress.len(),
         count(&findings, Severity::Warning),
         count(&findings, Severity::Notice),
     );
@@ -57,6 +58,7 @@ fn findings(source: &Source) -> Vec<Finding> {
         ("path", &source.policy.path, rules.path()),
         ("mcp", &source.policy.mcp, rules.mcp()),
         ("git", &source.policy.git, rules.git()),
+        ("egress", &source.policy.egress, rules.egress()),
     ] {
         table_findings(source, name, entries, table, &mut findings);
     }
@@ -86,6 +88,7 @@ fn table_findings(
         "bash" => validate(&only(entries, |policy| &mut policy.bash)),
         "mcp" => validate(&only(entries, |policy| &mut policy.mcp)),
         "git" => validate(&only(entries, |policy| &mut policy.git)),
+        "egress" => validate(&only(entries, |policy| &mut policy.egress)),
         _ => validate(&only(entries, |policy| &mut policy.path)),
     };
     for problem in problems {

@@ -32,7 +32,13 @@ pub fn diff(
     // The same call is decided the same way however often it was made.
     let mut counted: BTreeMap<String, (usize, &RecordedCall)> = BTreeMap::new();
     for call in calls {
-        let key = format!("{}\0{:?}\0{:?}", call.tool, call.call().action, call.git);
+        let key = format!(
+            "{}\0{:?}\0{:?}\0{:?}",
+            call.tool,
+            call.call().action,
+            call.git,
+            call.egress
+        );
         counted.entry(key).or_insert((0, call)).0 += 1;
     }
     let distinct: Vec<(usize, &RecordedCall)> = counted.into_values().collect();
@@ -161,6 +167,11 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
             let whole = whole.replace("--delete x", "--delete refs/heads/x");
             calls.extend(RecordedCall::push(&whole));
         }
+        for pattern in policy.egress.keys() {
+            let text = pattern.replace('*', "x");
+            let with_port = if pattern == "*" { "x:443".into() } else { text };
+            calls.extend(RecordedCall::connection(&with_port));
+        }
         for own in [
             "refs/heads/mooring/x",
             "refs/heads/unheard-of",
@@ -172,6 +183,7 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
         }
         for test in &policy.tests {
             calls.extend(test.git.as_deref().and_then(RecordedCall::push));
+            calls.extend(test.egress.as_deref().and_then(RecordedCall::connection));
             calls.extend(test.bash.as_deref().map(RecordedCall::bash));
             calls.extend(
                 test.path
@@ -181,6 +193,9 @@ fn made_from(policies: &[&Policy]) -> Vec<RecordedCall> {
             calls.extend(test.tool.as_deref().map(RecordedCall::tool));
         }
         calls.push(RecordedCall::bash("unheard-of x"));
+        for port in [22, 80, 443] {
+            calls.extend(RecordedCall::connection(&format!("unheard.of:{port}")));
+        }
         calls.push(RecordedCall::path("read", "/unheard/of"));
         calls.push(RecordedCall::path("write", "unheard/of"));
     }

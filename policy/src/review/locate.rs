@@ -54,6 +54,7 @@ const TABLES: [&str; 8] = [
     "path",
     "mcp",
     "git",
+    "egress",
     "externalDirectory",
     "external_directory",
     "tests",
