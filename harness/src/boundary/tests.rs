@@ -551,7 +551,8 @@ async fn limits_of_the_workspace_hold() {
         .connect(server_name("a.example"), connection)
         .await
         .unwrap();
-    let ended = tls.read(&mut [0; 8]);
+    let mut none = [0; 8];
+    let ended = tls.read(&mut none);
     let error = tokio::time::timeout(BOUND, ended)
         .await
         .unwrap()
