@@ -88,6 +88,11 @@ impl World {
         }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// What tells a harness where these hosts are.
     pub fn variables(&self) -> Vec<(String, String)> {
         let address = self.address;

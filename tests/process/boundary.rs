@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use mooring_tests::{
-    project::{Client, Project, told},
+    project::{Client, Project, met, told},
     world::World,
 };
 use serde_json::Value;
@@ -287,9 +287,10 @@ async fn a_killed_harness_ends_connections_with_an_error_and_lets_new_ones_wait(
     let project = project(&world, "{\"packages.example:443\": allow}", "");
     let mut client = project.client().await;
     let command = "curl -sS -o /dev/null https://packages.example/drip; echo first $?; \
-                   curl -sS https://packages.example/file; echo second $?";
+                   curl -sS --retry 5 --retry-all-errors https://packages.example/file; echo second $?";
     let conversation = start(&project, &mut client, 0, command).await;
     world.dripping(1).await;
+    met(|| !egress(&project).is_empty()).await;
     project.kill_harness().await;
     let mut client = project.client().await;
     let text = result(&project, &mut client, conversation).await;

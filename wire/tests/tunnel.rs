@@ -205,11 +205,6 @@ fn whoever_breaks_the_rules_loses_the_tunnel() {
             Violation::NeverOpened(0),
         ),
         (
-            "too many",
-            (1..=3).map(|id| frame(id, Frame::Open(true))).collect(),
-            Violation::TooMany(2),
-        ),
-        (
             "more than the window",
             vec![
                 frame(1, Frame::Open(true)),
@@ -272,6 +267,21 @@ fn whoever_breaks_the_rules_loses_the_tunnel() {
         opens.take(frame(1, Frame::Open(true))).unwrap_err(),
         Violation::WrongSide(1)
     );
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_reset_and_the_others_go_on() {
+    let (opens, from_opens) = Mux::new(Side::Opens, 8);
+    let (takes, from_takes) = Mux::new(Side::Takes, 1);
+    let (given, mut taken) = mpsc::unbounded_channel();
+    move_frames(from_opens, takes.clone(), Some(given));
+    move_frames(from_takes, opens.clone(), None);
+    let (near, far) = pair(&opens, &mut taken).await;
+    let second = opens.open().unwrap();
+    let error = tokio::time::timeout(BOUND, second.piece()).await.unwrap();
+    assert_eq!(error.unwrap_err().to_string(), "too many connections");
+    near.push(b"still here").unwrap();
+    assert_eq!(far.piece().await.unwrap().unwrap(), "still here");
 }
 
 #[test]

@@ -12,3 +12,4 @@ mod output;
 mod pod;
 mod restart;
 mod support;
+mod tunnel;

@@ -33,8 +33,8 @@ pub enum Violation {
     /// Of a connection that was never opened.
     #[error("a frame of connection {0}, which was never opened")]
     NeverOpened(u64),
-    /// More connections than agreed.
-    #[error("more than {0} connections at once")]
+    /// It opens connections and does not hear that they are refused.
+    #[error("more than {0} connections that were refused")]
     TooMany(usize),
     /// More bytes than there was credit for.
     #[error("connection {0} sent more than its window")]
@@ -352,11 +352,17 @@ impl Mux {
             if id <= state.newest {
                 return Err(Violation::NotNew(id));
             }
-            // Those that ended here and are not told yet count: their number is bounded as well.
-            if state.lines.len() + state.resets.len() >= self.most {
+            // Whoever opens without taking the answers would fill the memory.
+            if state.resets.len() >= self.most {
                 return Err(Violation::TooMany(self.most));
             }
             state.newest = id;
+            // Owners here may let go of theirs later than the other side does of its own.
+            if state.lines.len() >= self.most {
+                state.resets.push_back((id, "too many connections".into()));
+                state.poke();
+                return Ok(None);
+            }
             state.lines.insert(id, Line::new());
             return Ok(Some(id));
         }
