@@ -20,6 +20,8 @@ const VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
+    // Where the machine's npmrc names a file, npm looks at nothing else.
+    "npm_config_cafile",
     "PIP_CERT",
     "CARGO_HTTP_CAINFO",
     "REQUESTS_CA_BUNDLE",

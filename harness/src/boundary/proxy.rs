@@ -20,7 +20,7 @@ use super::{
 };
 
 /// How long a client may take from the answer to its server name.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_PATIENCE: Duration = Duration::from_secs(30);
 /// A connection on which nothing moves for so long ends.
 const IDLE: Duration = Duration::from_secs(300);
 /// A TLS alert (RFC 8446, 6): fatal, unrecognized_name.

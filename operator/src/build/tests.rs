@@ -249,6 +249,14 @@ fn each_referenced_secret_is_mounted_once_and_whole() {
 }
 
 #[test]
+fn the_harness_is_told_what_private_networks_it_may_reach() {
+    let set = find(&built(&small()), Kind::StatefulSet, "platform-harness");
+    let env = &set["spec"]["template"]["spec"]["containers"][0]["env"];
+    let told = json!({"name": "MOORING_PRIVATE_DESTINATIONS", "value": "10.1.2.0/24:443"});
+    assert!(env.as_array().unwrap().contains(&told), "{env}");
+}
+
+#[test]
 fn what_a_workspace_says_of_its_sandbox_is_done() {
     let set = find(&built(&large()), Kind::StatefulSet, "platform-sandbox");
     assert_eq!(set["spec"]["replicas"], 0);
