@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 use crate::discord::DiscordSpec;
-use crate::mcp::McpServer;
 use crate::egress::EgressLimits;
+use crate::mcp::McpServer;
 use crate::policy::Policy;
 use crate::status::WorkspaceStatus;
 

@@ -45,7 +45,9 @@ fn patterns(name: &str, entries: &Entries, table: &Table, problems: &mut Vec<Pro
             problem(format!(
                 "the {name} table has an empty pattern; write \"*\" for everything, or remove it"
             ));
-        } else if name == "git" && !pattern.trim_matches('*').is_empty() && !pattern.starts_with("push ")
+        } else if name == "git"
+            && !pattern.trim_matches('*').is_empty()
+            && !pattern.starts_with("push ")
         {
             problem(format!(
                 "the pattern {pattern:?} in the git table matches no ref update; write `push`, \

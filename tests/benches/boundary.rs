@@ -41,11 +41,9 @@ async fn through(project: &Project, client: &mut Client, command: &str) -> f64 {
         )
         .await;
     let view = project.idle(client, conversation).await;
-    let results = view
-        .entries
-        .iter()
-        .filter(|entry| entry.kind == "pi.tool-result");
-    let text = results.last().unwrap().text.clone();
+    let mut entries = view.entries.iter();
+    let result = entries.rfind(|entry| entry.kind == "pi.tool-result");
+    let text = result.unwrap().text.clone();
     let nanos = text
         .lines()
         .find_map(|line| line.trim().parse::<f64>().ok());

@@ -37,11 +37,9 @@ async fn start(project: &Project, client: &mut Client, conversation: i64, comman
 /// The result of the conversation's last call, once the run has ended.
 async fn result(project: &Project, client: &mut Client, conversation: i64) -> String {
     let view = project.idle(client, conversation).await;
-    let results = view
-        .entries
-        .iter()
-        .filter(|entry| entry.kind == "pi.tool-result");
-    results.last().map(|entry| entry.text.clone()).unwrap()
+    let mut entries = view.entries.iter();
+    let result = entries.rfind(|entry| entry.kind == "pi.tool-result");
+    result.unwrap().text.clone()
 }
 
 async fn run(project: &Project, client: &mut Client, command: &str) -> String {
