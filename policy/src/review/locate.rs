@@ -48,7 +48,7 @@ pub(crate) fn test_line(text: &str, index: usize) -> usize {
         .map_or(first + 1, |(at, _)| at + 1)
 }
 
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
     "tool",
     "bash",
     "path",
