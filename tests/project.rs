@@ -183,8 +183,11 @@ impl Project {
             }
             if terminal.try_wait().unwrap().is_some() {
                 let output = terminal.wait_with_output().unwrap();
-                // A harness that is just ending may have taken this client along.
-                let broke = told(&output).contains("connection to the harness broke");
+                // A harness that is just ending may have taken this client along, and one
+                // that a test ends may have been on its way.
+                let said = told(&output);
+                let broke = said.contains("connection to the harness broke")
+                    || said.contains("the harness did not start (signal");
                 assert!(broke && begun.elapsed() < BOUND, "{}", told(&output));
                 terminal = open(true);
             } else if begun.elapsed() > BOUND {

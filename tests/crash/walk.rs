@@ -5,7 +5,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -249,49 +249,19 @@ impl Bot {
         self.deliver(|discord| discord.ended == 2).await;
         self.advance(THREAD, "1003", "1004", false).await;
         self.advance(THREAD, "", "", true).await;
-        // An edit that waited is shown or replaced.
-        while !self
-            .rows("SELECT key FROM mooring_outbox WHERE closed_at IS NULL")
-            .is_empty()
-        {
-            let ended = self.discord.shows.clone();
-            self.deliver(|discord| discord.shows != ended).await;
-        }
+        // What is still open is shown once more where its ack was lost, an edit that waited
+        // is shown or replaced: the database tells, not what can be seen.
+        let database = self.database();
+        let open = "SELECT key FROM mooring_outbox WHERE closed_at IS NULL";
+        self.deliver(|_| rows(&database, open).is_empty()).await;
+    }
+
+    fn database(&self) -> PathBuf {
+        self.project.state().join("mooring.db")
     }
 
     fn rows(&self, sql: &str) -> Vec<Value> {
-        use rusqlite::{Connection, OpenFlags, types::ValueRef};
-        let path = self.project.state().join("mooring.db");
-        let read = || -> rusqlite::Result<Vec<Value>> {
-            let database = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            database.busy_timeout(Duration::from_secs(5))?;
-            let mut statement = database.prepare(sql)?;
-            let names: Vec<String> = statement
-                .column_names()
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            let rows = statement.query_map([], |row| {
-                let mut fields = serde_json::Map::new();
-                for (at, name) in names.iter().enumerate() {
-                    let value = match row.get_ref(at)? {
-                        ValueRef::Null => Value::Null,
-                        ValueRef::Integer(number) => number.into(),
-                        ValueRef::Real(number) => number.into(),
-                        // Whatever is a text in the file is one of people or programs.
-                        ValueRef::Text(text) => match std::str::from_utf8(text) {
-                            Ok(text) => text.into(),
-                            Err(error) => panic!("{sql}: {name}: {error} in {text:?}"),
-                        },
-                        ValueRef::Blob(bytes) => hex::encode(bytes).into(),
-                    };
-                    fields.insert(name.clone(), value);
-                }
-                Ok(Value::Object(fields))
-            })?;
-            rows.collect()
-        };
-        read().unwrap_or_else(|error| panic!("{sql}: {error}"))
+        rows(&self.database(), sql)
     }
 
     /// What came of it.
@@ -313,6 +283,41 @@ impl Bot {
             "published": self.project.path("published").exists(),
         })
     }
+}
+
+/// The rows of a statement, as JSON objects.
+fn rows(database: &Path, sql: &str) -> Vec<Value> {
+    use rusqlite::{Connection, OpenFlags, types::ValueRef};
+    let read = || -> rusqlite::Result<Vec<Value>> {
+        let connection = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        let mut statement = connection.prepare(sql)?;
+        let names: Vec<String> = statement
+            .column_names()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let rows = statement.query_map([], |row| {
+            let mut fields = serde_json::Map::new();
+            for (at, name) in names.iter().enumerate() {
+                let value = match row.get_ref(at)? {
+                    ValueRef::Null => Value::Null,
+                    ValueRef::Integer(number) => number.into(),
+                    ValueRef::Real(number) => number.into(),
+                    // Whatever is a text in the file is one of people or programs.
+                    ValueRef::Text(text) => match std::str::from_utf8(text) {
+                        Ok(text) => text.into(),
+                        Err(error) => panic!("{sql}: {name}: {error} in {text:?}"),
+                    },
+                    ValueRef::Blob(bytes) => hex::encode(bytes).into(),
+                };
+                fields.insert(name.clone(), value);
+            }
+            Ok(Value::Object(fields))
+        })?;
+        rows.collect()
+    };
+    read().unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
 /// Without the edits in between, of which time decides how many there are.
