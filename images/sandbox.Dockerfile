@@ -14,7 +14,7 @@ RUN apt-get update && \
     rm -rf /var/lib/apt/lists/* /tmp/sandbox-packages && \
     groupadd --gid 65532 agent && \
     useradd --uid 65532 --gid 65532 --home-dir /work/home --no-create-home --shell /bin/bash agent && \
-    mkdir -p /work/project /work/home /work/state
+    mkdir -p /work/project /work/home /work/state /work/threads
 COPY --from=build /out/mooring-sandbox /usr/local/bin/mooring-sandbox
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/mooring-sandbox"]

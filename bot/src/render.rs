@@ -36,6 +36,9 @@ pub fn state_line(anchor: &Anchor) -> String {
     if anchor.turns > 0 {
         let _ = write!(line, " · {} {}", anchor.turns, plural(anchor.turns, "turn"));
     }
+    if !anchor.branch.is_empty() {
+        let _ = write!(line, " · branch `{}`", one_line(&anchor.branch, 80));
+    }
     tool_calls(&mut line, anchor.tool_calls);
     tokens(&mut line, anchor.tokens);
     if let Some(cost) = anchor.cost_micros {

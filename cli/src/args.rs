@@ -67,6 +67,8 @@ pub enum Command {
     Answer(AnswerArgs),
     /// Show what a conversation changed in the project's files.
     Diff(ConversationArgs),
+    /// List the git worktrees that conversations have of their own, or remove one.
+    Worktrees(WorktreesArgs),
     /// Let a conversation begin anew: the model no longer sees what was before.
     Reset(ResetArgs),
     /// Let a summary take the place of the beginning of a conversation's context.
@@ -486,6 +488,26 @@ pub struct ConversationArgs {
     /// The conversation; without this the last active one.
     #[arg(value_name = "CONVERSATION")]
     pub conversation: Option<i64>,
+}
+
+/// `mooring worktrees`.
+#[derive(Clone, Debug, Args)]
+pub struct WorktreesArgs {
+    /// What to do; without this they are listed.
+    #[command(subcommand)]
+    pub command: Option<WorktreesCommand>,
+}
+
+/// What to do with worktrees.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum WorktreesCommand {
+    /// Remove that of a conversation, with its branch. It stays where something in it
+    /// is not committed, or committed on no other branch.
+    Remove {
+        /// The conversation.
+        #[arg(value_name = "CONVERSATION")]
+        conversation: i64,
+    },
 }
 
 /// `mooring reset`.

@@ -106,6 +106,9 @@ pub fn figures(run: &Run, now_ms: i64) -> String {
     if !run.model.is_empty() {
         parts.push(one_line(&run.model, 40));
     }
+    if !run.branch.is_empty() {
+        parts.push(format!("branch {}", one_line(&run.branch, 60)));
+    }
     parts.join(" · ")
 }
 

@@ -63,6 +63,19 @@ pub enum Error {
     /// The sandbox that this machine serves.
     #[error(transparent)]
     Serve(#[from] mooring_sandbox::SandboxError),
+    /// A worktree that holds what is nowhere else.
+    #[error(
+        "{path} stays, with its branch {branch}: {why}. Push or merge the branch, and commit or \
+         discard what is not committed; then remove it"
+    )]
+    Kept {
+        /// The worktree.
+        path: String,
+        /// Its branch.
+        branch: String,
+        /// What is in it.
+        why: String,
+    },
     /// The harness ended before it answered.
     #[error("the harness did not start ({status}); the end of {log}:\n{tail}", log = log.display())]
     HarnessEnded {

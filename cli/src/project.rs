@@ -296,7 +296,8 @@ impl StateHome {
                 why: error.to_string(),
             })?;
         let name = self.state_folder(&project.root);
-        private_folder(folder.join(name.file_name().unwrap_or_default()))
+        let folder = private_folder(folder.join(name.file_name().unwrap_or_default()))?;
+        private_folder(folder.join("sandbox"))
     }
 
     /// A folder in place of the project's, for a workspace in a cluster.

@@ -39,5 +39,5 @@ pub use status::{Phase, UsageToday, WorkspaceStatus, condition};
 pub use validate::{Problem, https_form, validate, validate_in_cluster};
 pub use workspace::{
     Approvals, Budgets, Member, ModelSpec, PerRunBudget, Price, Provider, Repo, Role, SandboxSpec,
-    SecretKeyRef, SecretRef, Thinking, Workspace, WorkspaceSpec,
+    SecretKeyRef, SecretRef, Thinking, Workspace, WorkspaceSpec, Worktrees,
 };

@@ -46,12 +46,12 @@ pub const WORKSPACE_RULES: &[Rule] = &[
     ),
     rule(
         "spec",
-        "!has(oldSelf.repo) || (has(self.repo) && self.repo.url == oldSelf.repo.url)",
+        "!has(oldSelf.repo) || !has(oldSelf.repo.url) || (has(self.repo) && has(self.repo.url) && self.repo.url == oldSelf.repo.url)",
         "spec.repo.url cannot change, since the volumes hold that repository; make a new Workspace",
     ),
     rule(
         "spec.repo",
-        "self.url.matches('^https?://[^@/ ]+/[^ ]+$')",
+        "!has(self.url) || self.url.matches('^https?://[^@/ ]+/[^ ]+$')",
         "url has to be an https address without a user name, also for a repository that people reach by ssh; credentials are never part of it",
     ),
     rule(

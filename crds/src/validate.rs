@@ -86,7 +86,17 @@ impl Problems {
     }
 
     fn repo(&mut self, repo: &Repo) {
-        self.check("repo.url", repo_url(&repo.url));
+        let alone = Repo {
+            url: String::new(),
+            reference: None,
+            credentials_secret_ref: None,
+            partial_clone: false,
+            also_fetch: Vec::new(),
+            worktrees: repo.worktrees,
+        };
+        if *repo != alone || repo.worktrees.is_default() {
+            self.check("repo.url", repo_url(&repo.url));
+        }
         for (at, url) in repo.also_fetch.iter().enumerate() {
             self.check(format_args!("repo.alsoFetch[{at}]"), repo_url(url));
             if *url == repo.url || repo.also_fetch[..at].contains(url) {

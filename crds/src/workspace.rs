@@ -90,7 +90,9 @@ pub struct WorkspaceSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Repo {
     /// Its `https` address. Commands fetch from it and push to it through the
-    /// harness, which alone has the credential.
+    /// harness, which alone has the credential. Without it only `worktrees` is said,
+    /// of the repository that `mooring dev` runs in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Branch, tag or commit; the remote's default branch when absent.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
@@ -106,6 +108,35 @@ pub struct Repo {
     /// to; they get the same credential where they are on the same host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_fetch: Vec<String>,
+    /// Whether each conversation has a checkout of its own.
+    #[serde(default, skip_serializing_if = "Worktrees::is_default")]
+    pub worktrees: Worktrees,
+}
+
+/// Which files a conversation works on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Worktrees {
+    /// All on the one checkout.
+    #[default]
+    Shared,
+    /// Each on a git worktree of its own, on its branch `mooring/<conversation>`.
+    PerThread,
+}
+
+impl Worktrees {
+    /// Whether this is what an absent field means.
+    pub fn is_default(&self) -> bool {
+        *self == Worktrees::Shared
+    }
+}
+
+impl WorkspaceSpec {
+    /// Which files a conversation works on.
+    pub fn worktrees(&self) -> Worktrees {
+        self.repo
+            .as_ref()
+            .map_or(Worktrees::Shared, |repo| repo.worktrees)
+    }
 }
 
 /// A Secret in the Workspace's namespace.

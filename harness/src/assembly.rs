@@ -96,7 +96,12 @@ impl Assembly {
             outside: source.is_of_cluster().then(|| outside.clone()),
             limits: mcp::Limits::default(),
         });
-        let books = Books::new(source.clone(), catalog.clone(), metrics.clone());
+        let books = Books::new(
+            source.clone(),
+            catalog.clone(),
+            metrics.clone(),
+            hands.clone(),
+        );
         let engine = Engine::open(
             &database,
             Options {
@@ -116,6 +121,7 @@ impl Assembly {
                     source: source.clone(),
                     link: link.clone(),
                     servers: servers.clone(),
+                    hands: hands.clone(),
                 }),
             },
         )

@@ -26,6 +26,7 @@ use crate::{
         outbox::{self, Kind},
         thread, usage,
     },
+    tools::Hands,
     workspace::Source,
 };
 
@@ -35,17 +36,24 @@ pub struct Books {
     catalog: Arc<Catalog>,
     incarnation: OnceLock<Incarnation>,
     metrics: Arc<Metrics>,
+    hands: Arc<Hands>,
     /// Rung after a commit that may have added outbox rows.
     pub shown: Notify,
 }
 
 impl Books {
     /// Books of one harness.
-    pub fn new(source: Arc<Source>, catalog: Arc<Catalog>, metrics: Arc<Metrics>) -> Arc<Books> {
+    pub fn new(
+        source: Arc<Source>,
+        catalog: Arc<Catalog>,
+        metrics: Arc<Metrics>,
+        hands: Arc<Hands>,
+    ) -> Arc<Books> {
         Arc::new(Books {
             source,
             catalog,
             metrics,
+            hands,
             incarnation: OnceLock::new(),
             shown: Notify::new(),
         })
@@ -75,6 +83,12 @@ impl Books {
         self.catalog.cost(&run.model, run.usage).map(|c| c.0)
     }
 
+    /// The branch of a conversation's own worktree, as far as it is known; else empty.
+    pub fn branch(&self, conversation: ConversationId) -> String {
+        let checkout = self.hands.known_checkout(conversation);
+        checkout.map(|it| it.branch).unwrap_or_default()
+    }
+
     fn anchor(&self, run: &Run, state: &str) -> shown::Anchor {
         shown::Anchor {
             run: run.id.0,
@@ -86,6 +100,7 @@ impl Books {
             cost_micros: self.cost(run),
             started_ms: run.started_at.0,
             model: run.model.clone(),
+            branch: self.branch(run.conversation),
             ..shown::Anchor::default()
         }
     }

@@ -11,7 +11,7 @@ use mooring_durable::{
     clock::Clock,
     gate::{Approval, ApprovalState, Gate, Question, Verdict as Gated},
     id::Millis,
-    tool::Call,
+    tool::{Call, ToolFailure},
 };
 use mooring_policy::{
     Action, Decision, Environment, Facts, ResolvedPath, decide, grant_covers, propose_grant,
@@ -63,13 +63,19 @@ impl PolicyGate {
             .expect("never poisoned: no panic while held") = grants;
     }
 
-    /// Decides a call as the policy does, without approvals and grants.
-    pub async fn consider(&self, workspace: &Loaded, call: &Call) -> (Facts, Decision, Known) {
+    /// Decides a call as the policy does, without approvals and grants. `base` is the
+    /// worktree that it works on in place of the project.
+    async fn consider(
+        &self,
+        workspace: &Loaded,
+        call: &Call,
+        base: Option<&str>,
+    ) -> (Facts, Decision, Known) {
         let facts = mooring_policy::read(&mooring_policy::Call {
             tool: &call.tool,
             action: action(call, workspace),
         });
-        let known = self.look_up(&facts).await;
+        let known = self.look_up(&facts, base).await;
         let decision = decide(&workspace.rules, &facts, &known);
         (facts, decision, known)
     }
@@ -77,7 +83,9 @@ impl PolicyGate {
     /// What would be decided about a call, and the grant by which it would run all the
     /// same. Nothing runs, and nobody is asked.
     pub async fn explain(&self, workspace: &Loaded, call: &Call) -> (Decision, Option<i64>) {
-        let (facts, decision, known) = self.consider(workspace, call).await;
+        let checkout = self.hands.known_checkout(call.conversation);
+        let checkout = checkout.as_ref().map(|checkout| checkout.path.as_str());
+        let (facts, decision, known) = self.consider(workspace, call, checkout).await;
         let grant = (decision.verdict == Verdict::Ask)
             .then(|| self.granted(call, &facts, &decision, &known))
             .flatten();
@@ -86,13 +94,13 @@ impl PolicyGate {
 
     /// Looks up what the policy asks about paths. What the sandbox does not
     /// answer is lacked.
-    async fn look_up(&self, facts: &Facts) -> Known {
+    async fn look_up(&self, facts: &Facts, base: Option<&str>) -> Known {
         let status = self.hands.link.status();
         let mut known = Known {
-            project: status
-                .as_ref()
-                .map(|s| s.project.clone())
-                .unwrap_or_default(),
+            project: base
+                .or(status.as_ref().map(|s| s.project.as_str()))
+                .unwrap_or_default()
+                .to_owned(),
             home: status.as_ref().map(|s| s.home.clone()).unwrap_or_default(),
             ..Known::default()
         };
@@ -106,6 +114,7 @@ impl PolicyGate {
             let Ok(resolved) = client
                 .resolve(ResolveRequest {
                     path: path.to_owned(),
+                    base: base.unwrap_or_default().to_owned(),
                 })
                 .await
             else {
@@ -127,6 +136,7 @@ impl PolicyGate {
             let Ok(found) = client
                 .resolve(ResolveRequest {
                     path: file.to_owned(),
+                    base: base.unwrap_or_default().to_owned(),
                 })
                 .await
             else {
@@ -167,7 +177,21 @@ impl PolicyGate {
 impl Gate for PolicyGate {
     async fn decide(&self, call: &Call, approvals: &[Approval]) -> Gated {
         let workspace = self.hands.source.current();
-        let (facts, decision, known) = self.consider(&workspace, call).await;
+        let checkout = match action(call, &workspace) {
+            Action::Other => None,
+            // One server works for all conversations, on the one checkout.
+            _ if server_of(&call.tool).is_some() => None,
+            _ => match self.hands.checkout(call.conversation).await {
+                Ok(checkout) => checkout.map(|checkout| checkout.path),
+                Err(ToolFailure::Failed(reason)) => {
+                    let record = json!({ "policyDigest": workspace.rules.digest() });
+                    return Gated::Deny { reason, record };
+                }
+                // Nothing can be looked up either; the call waits for the sandbox.
+                Err(_) => None,
+            },
+        };
+        let (facts, decision, known) = self.consider(&workspace, call, checkout.as_deref()).await;
         if let Some(path) = call.arguments.get("path").and_then(Value::as_str)
             && let Some(found) = known.paths.get(path)
         {

@@ -9,7 +9,7 @@ use mooring_durable::{
     prompt::{Prompt, Section},
 };
 
-use crate::{mcp::Servers, sandbox::Link, workspace::Source};
+use crate::{mcp::Servers, sandbox::Link, tools::Hands, workspace::Source};
 
 /// How long a request waits for a sandbox that is not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -22,6 +22,8 @@ pub struct Sections {
     pub link: Arc<Link>,
     /// Servers whose tools are offered.
     pub servers: Arc<Servers>,
+    /// Which files a conversation works on.
+    pub hands: Arc<Hands>,
 }
 
 /// What commands reach, as a sentence.
@@ -70,6 +72,14 @@ impl Prompt for Sections {
                 network(&workspace.spec.policy.egress)
             ),
         };
+        // Where there is none its calls are told why.
+        if let Ok(Some(checkout)) = self.hands.checkout(conversation).await {
+            place.push_str(&format!(
+                "This conversation has a git worktree of its own, {}, on the branch {}: commands \
+                 begin there, and paths are relative to it. Commit there what shall stay. ",
+                checkout.path, checkout.branch
+            ));
+        }
         place.push_str(
             "Some calls wait for a person to approve them; a call that is denied comes back as \
              an error with the reason: then go on without it or say what you need. When you are \

@@ -77,6 +77,8 @@ pub struct Entered {
     /// The output folder as commands see it.
     pub(crate) output_path: PathBuf,
     pub(crate) project: PathBuf,
+    /// Where worktrees lie; none where there is no such folder.
+    pub(crate) threads: Option<PathBuf>,
     pub(crate) home: PathBuf,
     /// Folders that file operations refuse, too.
     pub(crate) private: Vec<PathBuf>,
@@ -125,6 +127,7 @@ struct Prepared {
     output: OwnedFd,
     state: PathBuf,
     project: PathBuf,
+    threads: Option<PathBuf>,
     home: PathBuf,
     environment: CommandEnvironment,
     limits: Limits,
@@ -148,6 +151,7 @@ pub fn enter(options: DevOptions) -> Result<Entered, SandboxError> {
     for name in ["home", "tmp", "cache"] {
         folder(&state.join(name), 0o700)?;
     }
+    let threads = threads(&state)?;
     let lock = lock(&state)?;
     // Only now: until then it may be in use.
     clear(&state.join("tmp"))?;
@@ -174,10 +178,14 @@ pub fn enter(options: DevOptions) -> Result<Entered, SandboxError> {
         lock,
         records: open_folder(&state.join("records"))?,
         output: open_folder(&state.join("output"))?,
-        guarded: Guarded::find(&project, &protected)
-            .map_err(SandboxError::path(&project, "looking for repositories"))?,
+        guarded: Guarded {
+            threads: Some(threads.clone()),
+            ..Guarded::find(&project, &protected)
+                .map_err(SandboxError::path(&project, "looking for repositories"))?
+        },
         state,
         project,
+        threads: Some(threads),
         home,
         environment: options.environment,
         limits: options.limits,
@@ -235,6 +243,8 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
         records: open_folder(&state.join("records"))?,
         output: open_folder(&state.join("output"))?,
         guarded: Guarded::default(),
+        // Without a volume for it there are no worktrees.
+        threads: threads(&state).ok(),
         state,
         project,
         home,
@@ -260,12 +270,15 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
     read.push(output_path.clone());
     let reach = Reach {
         read,
-        write: vec![
+        write: [
             prepared.project.clone(),
             prepared.home.clone(),
             "/tmp".into(),
             "/dev".into(),
-        ],
+        ]
+        .into_iter()
+        .chain(prepared.threads.clone())
+        .collect(),
     };
     let abi = sys::landlock_abi();
     let grade = if abi > 0 {
@@ -286,6 +299,13 @@ pub fn enter_pod(options: PodOptions) -> Result<Entered, SandboxError> {
         private,
     };
     split(prepared, place)
+}
+
+/// The folder of worktrees, beside the state.
+fn threads(state: &Path) -> Result<PathBuf, SandboxError> {
+    let path = state.with_file_name("threads");
+    folder(&path, 0o700)?;
+    canonical(&path)
 }
 
 fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, SandboxError> {
@@ -421,6 +441,7 @@ fn isolated(
     write.extend([prepared.project.clone(), prepared.home.clone()]);
     write.extend(read_only.iter().map(|(_, target)| target.clone()));
     write.extend(prepared.guarded.outside.iter().cloned());
+    write.extend(prepared.threads.clone());
     let place = Place {
         grade: Grade::Isolated,
         missing,
@@ -481,6 +502,7 @@ fn confined(
     .collect();
     write.extend([prepared.project.clone(), home.clone(), temporary.clone()]);
     write.extend(prepared.guarded.outside.iter().cloned());
+    write.extend(prepared.threads.clone());
     let reach = Reach { read, write };
     let mut own_reach = reach.clone();
     own_reach.write.push(state.clone());
@@ -604,6 +626,7 @@ fn split(prepared: Prepared, place: Place) -> Result<Entered, SandboxError> {
                 output: prepared.output,
                 output_path: place.output_path,
                 project: prepared.project,
+                threads: prepared.threads,
                 home: place.home,
                 private: place.private,
                 grade: place.grade,

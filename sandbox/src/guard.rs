@@ -21,6 +21,8 @@ pub struct Guarded {
     pub project: Option<PathBuf>,
     /// Git folders outside the project that a worktree of it uses.
     pub outside: BTreeSet<PathBuf>,
+    /// The folder of conversations' worktrees.
+    pub threads: Option<PathBuf>,
 }
 
 impl Guarded {

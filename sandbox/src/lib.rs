@@ -44,6 +44,7 @@ mod supervisor;
 mod sys;
 mod toolchains;
 mod tunnel;
+mod worktrees;
 mod write;
 
 pub use enter::{Entered, Grade, enter, enter_pod};

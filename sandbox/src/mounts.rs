@@ -118,7 +118,7 @@ pub fn enter(plan: &Plan<'_>) -> Result<Vec<String>, SandboxError> {
         "project",
         bind(&old(plan.project), &new(plan.project), Writable::Yes),
     )?;
-    for outside in &plan.guarded.outside {
+    for outside in plan.guarded.outside.iter().chain(&plan.guarded.threads) {
         step(
             outside,
             "git folder",

@@ -100,6 +100,8 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct Paths {
     pub project: PathBuf,
+    /// Where worktrees lie.
+    pub threads: Option<PathBuf>,
     pub home: PathBuf,
     /// The daemon's own folders.
     pub private: Vec<PathBuf>,
@@ -108,8 +110,22 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Follows symlinks; opens nothing.
-    pub fn resolve(&self, text: &str) -> Result<Resolved, FileError> {
+    /// The worktree that a request names in place of the project; the project itself
+    /// where it names none.
+    pub fn base(&self, named: &str) -> Result<PathBuf, FileError> {
+        if named.is_empty() {
+            return Ok(self.project.clone());
+        }
+        let path = CanonicalPath::parse(named)?.0;
+        match path.parent().map(Path::to_owned) == self.threads && self.threads.is_some() {
+            true => Ok(path),
+            false => Err(FileError::Invalid(format!("{named} is no worktree"))),
+        }
+    }
+
+    /// Follows symlinks; opens nothing. Relative paths begin at `base`, which counts as
+    /// the project.
+    pub fn resolve(&self, text: &str, base: &Path) -> Result<Resolved, FileError> {
         if text.is_empty() || text.contains('\0') {
             return Err(FileError::Invalid(
                 "a path is empty or holds a zero byte".into(),
@@ -118,10 +134,10 @@ impl Paths {
         let path = match text.strip_prefix('~') {
             Some("") => self.home.clone(),
             Some(rest) if rest.starts_with('/') => self.home.join(rest.trim_start_matches('/')),
-            _ => self.project.join(text),
+            _ => base.join(text),
         };
         let resolved = |canonical: PathBuf, exists, kind, hard_links| Resolved {
-            in_project: canonical.starts_with(&self.project),
+            in_project: canonical.starts_with(base),
             canonical,
             exists,
             kind,
@@ -305,6 +321,7 @@ mod tests {
     fn paths(project: &Path) -> Paths {
         Paths {
             project: project.to_owned(),
+            threads: None,
             home: project.join("home"),
             private: vec![project.join("private")],
             output: project.join("private/output"),
@@ -343,7 +360,7 @@ mod tests {
             ("private/output/1", "private/output/1", "", true, 0),
         ];
         for (given, canonical, kind, in_project, links) in table {
-            let found = paths.resolve(given).unwrap();
+            let found = paths.resolve(given, &root).unwrap();
             let canonical = if *given == "loop" {
                 root.join("loop")
             } else {
@@ -357,7 +374,7 @@ mod tests {
             );
         }
         for given in ["missing/../a", "a/file/x", ""] {
-            assert!(paths.resolve(given).is_err(), "{given}");
+            assert!(paths.resolve(given, &root).is_err(), "{given}");
         }
     }
 

@@ -199,6 +199,7 @@ mod tests {
         let path = project.join("file");
         std::fs::write(&path, bytes).unwrap();
         let paths = Paths {
+            threads: None,
             project,
             home: "/".into(),
             private: Vec::new(),

@@ -202,7 +202,9 @@ impl Repositories {
         }
         let mut old = std::mem::take(&mut self.folders);
         let mut found = Vec::new();
-        let mut open = VecDeque::from([self.project.clone()]);
+        let mut open: VecDeque<PathBuf> = std::iter::once(self.project.clone())
+            .chain(self.guarded.threads.clone())
+            .collect();
         // Package folders come last: they are many, and git of a person gets
         // there by a submodule only.
         let mut packages = VecDeque::new();
@@ -354,7 +356,15 @@ impl Mending<'_> {
 
     /// A `.git` that names the git folder.
     fn pointer(&mut self, entry: &Path) {
-        let target = pointed(entry).filter(|target| target.starts_with(self.project));
+        let looked_at = |target: &PathBuf| {
+            target.starts_with(self.project)
+                || self
+                    .guarded
+                    .outside
+                    .iter()
+                    .any(|git| target.starts_with(git))
+        };
+        let target = pointed(entry).filter(looked_at);
         let opened = target.as_deref().map(|target| {
             open_by_parts(target, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
         });

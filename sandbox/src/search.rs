@@ -237,10 +237,14 @@ impl Search<'_> {
     }
 
     fn shown(&self, path: &Path) -> String {
-        path.strip_prefix(&self.paths.project)
-            .unwrap_or(path)
-            .display()
-            .to_string()
+        let threads = self.paths.threads.as_deref();
+        let in_worktree = || {
+            let mut parts = path.strip_prefix(threads?).ok()?.components();
+            parts.next().map(|_| parts.as_path())
+        };
+        let project = path.strip_prefix(&self.paths.project).ok();
+        let shown = project.or_else(in_worktree).unwrap_or(path);
+        shown.display().to_string()
     }
 }
 
@@ -309,6 +313,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("/etc", project.join("etc")).unwrap();
         let paths = Paths {
+            threads: None,
             project,
             home: "/".into(),
             private: Vec::new(),

@@ -15,6 +15,7 @@ use crate::executions::Executions;
 use crate::journal::Journal;
 use crate::service::{self, Identity, Service};
 use crate::tunnel::Tunnel;
+use crate::worktrees::Worktrees;
 use crate::write::FileLocks;
 
 /// A request may carry a whole file.
@@ -48,6 +49,7 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         output,
         output_path,
         project,
+        threads,
         home,
         private,
         grade,
@@ -60,6 +62,13 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         uid,
         lock: _lock,
     } = entered;
+    let worktrees = Worktrees {
+        folder: threads.clone(),
+        records: records
+            .try_clone()
+            .map_err(SandboxError::path(&records_path, "opening"))?,
+        turn: Arc::default(),
+    };
     let (journal, replayed) = Journal::open(records, &records_path)?;
     let identity = Identity {
         state_id: replayed.state_id.clone(),
@@ -86,7 +95,13 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
     };
     let service = Service {
         executions: Arc::new(executions),
-        paths: Arc::new(service::paths(&project, &home, private, &output_path)),
+        paths: Arc::new(service::paths(
+            &project,
+            threads,
+            &home,
+            private,
+            &output_path,
+        )),
         locks: Arc::new(FileLocks::default()),
         identity,
         variables,
@@ -94,6 +109,7 @@ pub async fn serve(entered: Entered) -> Result<(), SandboxError> {
         egress,
         denied: AtomicBool::new(false),
         tunnel,
+        worktrees: Arc::new(worktrees),
     };
     let service = SandboxServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES);
     let mut builder =

@@ -17,7 +17,8 @@ use mooring_wire::sandbox::{
     ListRequest, ListResponse, ProbeRequest, ProbeResponse, ReadRequest, ReadResponse,
     ReleaseRequest, ReleaseResponse, ResolveRequest, ResolveResponse, SearchRequest,
     SearchResponse, SignalRequest, SignalResponse, StatRequest, StatResponse, StatusRequest,
-    StatusResponse, StopRequest, StopResponse, TunnelFrame, WriteRequest, probe_response,
+    StatusResponse, StopRequest, StopResponse, TunnelFrame, WorktreeRequest, WorktreeResponse,
+    WriteRequest, probe_response,
 };
 use rustix::fs::OFlags;
 use rustix::net::RecvFlags;
@@ -33,6 +34,7 @@ use crate::options::Egress;
 use crate::paths::{CanonicalPath, FileError, Paths};
 use crate::protocol::{self, Job, Order, ProbeResult, ProbeTarget, Report, Run};
 use crate::tunnel::Tunnel;
+use crate::worktrees::{self, Worktrees};
 use crate::write::{self, Change, FileLocks, WriteError};
 use crate::{read, search};
 
@@ -65,6 +67,7 @@ pub struct Service {
     /// Whether a probe has found every target closed.
     pub denied: AtomicBool,
     pub tunnel: Arc<Tunnel>,
+    pub worktrees: Arc<Worktrees>,
 }
 
 type TunnelStream = Pin<Box<dyn Stream<Item = Result<TunnelFrame, Status>> + Send>>;
@@ -76,8 +79,10 @@ impl Sandbox for Service {
         &self,
         request: Request<ResolveRequest>,
     ) -> Result<Response<ResolveResponse>, Status> {
-        let path = request.into_inner().path;
-        let found = self.blocking(move |paths| paths.resolve(&path)).await?;
+        let ResolveRequest { path, base } = request.into_inner();
+        let found = self
+            .blocking(move |paths| paths.resolve(&path, &paths.base(&base)?))
+            .await?;
         Ok(Response::new(ResolveResponse {
             canonical: read::shown(&found.canonical),
             exists: found.exists,
@@ -162,11 +167,7 @@ impl Sandbox for Service {
             };
             return Ok(Response::new(answer));
         }
-        if self.egress == Egress::Enforce && !self.denied.load(Ordering::Acquire) {
-            return Err(Status::failed_precondition(
-                "no probe has found the network closed yet; nothing is started before",
-            ));
-        }
+        self.may_start()?;
         let run = self.command(&request)?;
         let executions = Arc::clone(&self.executions);
         // In a task of its own: a caller that goes away half-way leaves no half-started command.
@@ -301,6 +302,14 @@ impl Sandbox for Service {
         Ok(Response::new(Box::pin(outgoing.map(Ok))))
     }
 
+    async fn worktree(
+        &self,
+        request: Request<WorktreeRequest>,
+    ) -> Result<Response<WorktreeResponse>, Status> {
+        let request = request.into_inner();
+        self.act_on_worktree(request).await.map(Response::new)
+    }
+
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopResponse>, Status> {
         self.executions.end_all().await;
         // The answer goes first; whoever still listens sees the connection end.
@@ -316,6 +325,8 @@ impl Sandbox for Service {
             .executions
             .all()
             .into_iter()
+            // A harness ends those that it does not know.
+            .filter(|(id, ..)| !id.starts_with(worktrees::OWN))
             .map(|(id, state, released)| {
                 let state = match state {
                     State::Running => known::State::Running,
@@ -363,7 +374,17 @@ impl Service {
         })
     }
 
-    fn command(&self, request: &ExecRequest) -> Result<Run, Status> {
+    /// Whether commands may be started at all.
+    pub(crate) fn may_start(&self) -> Result<(), Status> {
+        if self.egress == Egress::Enforce && !self.denied.load(Ordering::Acquire) {
+            return Err(Status::failed_precondition(
+                "no probe has found the network closed yet; nothing is started before",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn command(&self, request: &ExecRequest) -> Result<Run, Status> {
         let invalid = Status::invalid_argument;
         if request.command.len() > MAX_COMMAND_BYTES {
             return Err(invalid(format!(
@@ -579,9 +600,16 @@ pub(crate) fn execution_status(error: &ExecutionError) -> Status {
 }
 
 /// The output folder is a place that may be read though it lies among closed ones.
-pub fn paths(project: &Path, home: &Path, private: Vec<PathBuf>, output: &Path) -> Paths {
+pub fn paths(
+    project: &Path,
+    threads: Option<PathBuf>,
+    home: &Path,
+    private: Vec<PathBuf>,
+    output: &Path,
+) -> Paths {
     Paths {
         project: project.to_owned(),
+        threads,
         home: home.to_owned(),
         private,
         output: output.to_owned(),

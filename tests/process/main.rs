@@ -10,3 +10,4 @@ mod remote;
 mod stories;
 mod terminal;
 mod work;
+mod worktrees;

@@ -31,6 +31,8 @@ pub struct Anchor {
     pub ended_ms: i64,
     /// The model's name in the Workspace.
     pub model: String,
+    /// The branch of the conversation's own worktree; empty where it has none.
+    pub branch: String,
     /// Conversations that work for the run.
     pub children: Vec<Child>,
     /// The conversation's plan.

@@ -23,6 +23,7 @@ mod stop;
 mod tasks;
 mod usage;
 mod watch;
+mod worktrees;
 
 pub use conversations::line as conversation_line;
 pub use diff::lines as diff_lines;
@@ -61,6 +62,7 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Tasks(args) => tasks::run(project, args).await,
         Command::Answer(args) => tasks::run_answer(project, args).await,
         Command::Diff(args) => diff::run(project, args).await,
+        Command::Worktrees(args) => worktrees::run(project, args).await,
         Command::Compact(args) => fork::run_compact(project, args).await,
         Command::Fork(args) => fork::run_fork(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,

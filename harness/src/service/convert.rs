@@ -114,6 +114,7 @@ impl Convert<'_> {
             model: run.model.clone(),
             ended_ms: 0,
             cost_known: cost.is_some(),
+            branch: self.books.branch(run.conversation),
         }
     }
 

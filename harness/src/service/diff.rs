@@ -1,5 +1,6 @@
 //! What a conversation changed in the project's files.
 
+use mooring_crds::Worktrees;
 use mooring_durable::id::ConversationId;
 use mooring_wire::{
     code::{Code, status},
@@ -25,11 +26,19 @@ impl Service {
             status(Code::Restarting, text)
         };
         let known = self.hands.known(conversation).await.map_err(unreachable)?;
-        let project = self
-            .link
-            .status()
-            .map(|status| format!("{}/", status.project))
-            .unwrap_or_default();
+        let shared = self.link.status().map(|status| status.project.clone());
+        let own = match self.source.current().spec.worktrees() {
+            Worktrees::Shared => None,
+            Worktrees::PerThread => {
+                let found = self.hands.look_at_checkout(conversation).await;
+                found
+                    .ok()
+                    .filter(|found| found.exists)
+                    .map(|found| found.path)
+            }
+        };
+        let project = own.or(shared).map(|path| format!("{path}/"));
+        let project = project.unwrap_or_default();
         let mut response = wire::DiffResponse::default();
         for (path, before) in &known {
             let now = self.hands.file(path).await.map_err(unreachable)?;

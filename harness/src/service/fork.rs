@@ -1,5 +1,6 @@
 //! Reset, compaction and fork: where a conversation's context begins.
 
+use mooring_crds::Worktrees;
 use mooring_durable::{
     compaction::Asked,
     fork::Fork,
@@ -94,10 +95,22 @@ impl Service {
         };
         let at = (request.entry != 0).then_some(EntryId(request.entry));
         let from = at.map_or_else(|| "its newest entry".into(), |at| format!("entry {at}"));
+        let own = self.source.current().spec.worktrees() == Worktrees::PerThread;
+        let files = match own {
+            false => {
+                "The project's files are shared with it and are as they are now, not as they \
+                 were then"
+            }
+            true => {
+                "It has a worktree of its own, on a branch of its own, which began with the \
+                 files of that conversation as they were when it was forked, also those that \
+                 were not committed, not as they were then; from here on neither sees what \
+                 the other changes"
+            }
+        };
         let note = format!(
-            "This conversation is a fork of conversation {parent} at {from}. The project's files \
-             are shared with it and are as they are now, not as they were then: what the history \
-             says of files may have changed."
+            "This conversation is a fork of conversation {parent} at {from}. {files}: what the \
+             history says of files may have changed."
         );
         let conversation = self
             .engine
@@ -118,6 +131,11 @@ impl Service {
             })
             .await
             .map_err(session)?;
+        // Its files are those of this moment. Where that cannot be, they are those of its
+        // first call.
+        if own && let Err(error) = self.hands.checkout(conversation).await {
+            tracing::warn!(%conversation, %error, "the fork has no worktree yet");
+        }
         Ok(wire::ForkResponse {
             conversation: conversation.0,
         })

@@ -14,6 +14,7 @@ mod threads;
 mod upload;
 mod watch;
 mod work;
+mod worktrees;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -309,6 +310,16 @@ impl wire::harness_server::Harness for Service {
 
     async fn diff(&self, request: Request<wire::DiffRequest>) -> Answer<wire::DiffResponse> {
         self.diff(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn worktrees(
+        &self,
+        request: Request<wire::WorktreesRequest>,
+    ) -> Answer<wire::WorktreesResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.worktrees(actor, request.into_inner())
+            .await
+            .map(Response::new)
     }
 
     async fn compact(

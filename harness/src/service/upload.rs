@@ -78,7 +78,10 @@ impl Service {
         let mut sandbox = self.link.client().map_err(away)?;
         let path = format!("~/attachments/{message}/{name}");
         let resolved = sandbox
-            .resolve(ResolveRequest { path })
+            .resolve(ResolveRequest {
+                path,
+                ..ResolveRequest::default()
+            })
             .await
             .map_err(|error| away(error.message().to_owned()))?
             .into_inner();

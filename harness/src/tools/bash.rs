@@ -82,6 +82,7 @@ impl Act for Bash {
                 .clone()
                 .unwrap_or_default()
                 .into(),
+            cwd: bound(call, "cwd").to_owned(),
             state_id: bound(call, "state").to_owned(),
             boot_id: bound(call, "boot").to_owned(),
             ..ExecRequest::default()

@@ -5,6 +5,7 @@ mod act;
 mod ask;
 mod bash;
 pub mod changes;
+mod checkout;
 mod file;
 mod look;
 mod subagent;
@@ -28,6 +29,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status, transport::Channel};
 
 use act::Act;
+use checkout::Checkout;
 
 use crate::{
     boundary::Boundary,
@@ -47,6 +49,8 @@ pub struct Hands {
     /// Canonical paths on which the gate has decided, by call. The operation
     /// that follows names exactly these.
     decided: Mutex<HashMap<TaskId, String>>,
+    /// Worktrees that the daemon has told of.
+    checkouts: Mutex<HashMap<ConversationId, Checkout>>,
     /// Once it is open.
     engine: OnceLock<Engine>,
 }
@@ -59,6 +63,7 @@ impl Hands {
             source,
             boundary,
             decided: Mutex::default(),
+            checkouts: Mutex::default(),
             engine: OnceLock::new(),
         })
     }
@@ -66,6 +71,10 @@ impl Hands {
     /// The engine is open.
     pub fn opened(&self, engine: Engine) {
         let _ = self.engine.set(engine);
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        self.engine.get()
     }
 
     /// The gate has decided `task` on this canonical path.
@@ -98,12 +107,16 @@ impl Hands {
             State::Refused { reason, .. } => return Err(ToolFailure::Failed(reason)),
             State::Down { error, .. } => return Err(ToolFailure::Unreachable(error)),
         };
+        let checkout = self.checkout(call.conversation).await?;
         let path = self
             .decided
             .lock()
             .expect("never poisoned: no panic while held")
             .remove(&call.task);
-        Ok(json!({ "state": status.state_id, "boot": status.boot_id, "path": path }))
+        Ok(json!({
+            "state": status.state_id, "boot": status.boot_id, "path": path,
+            "cwd": checkout.map(|checkout| checkout.path),
+        }))
     }
 
     /// A status of the daemon as the engine understands it.

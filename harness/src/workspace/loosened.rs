@@ -52,7 +52,10 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
             lines.push(format!("sandbox.env: {name} is set for commands"));
         }
     }
-    let address = |spec: &WorkspaceSpec| spec.repo.as_ref().map(|repo| repo.url.clone());
+    let address = |spec: &WorkspaceSpec| {
+        let url = spec.repo.as_ref().map(|repo| repo.url.clone());
+        url.filter(|url| !url.is_empty())
+    };
     if let Some(url) = address(new).filter(|_| address(new) != address(old)) {
         lines.push(format!("repo: commands fetch from {url} and push to it"));
     }

@@ -241,6 +241,7 @@ fn sandbox_pod(input: &Input<'_>) -> Value {
                 {"name": "data", "mountPath": "/work/project", "subPath": "project"},
                 {"name": "data", "mountPath": "/work/home", "subPath": "home"},
                 {"name": "data", "mountPath": "/work/state", "subPath": "state"},
+                {"name": "data", "mountPath": "/work/threads", "subPath": "threads"},
                 {"name": "tls", "mountPath": TLS, "readOnly": true},
                 {"name": "tmp", "mountPath": "/tmp"},
             ],

@@ -122,6 +122,7 @@ async fn a_path_that_becomes_a_symlink_between_resolving_and_acting_fails() {
         let found = client
             .resolve(ResolveRequest {
                 path: "a/passwd".into(),
+                ..ResolveRequest::default()
             })
             .await
             .unwrap()
@@ -166,7 +167,10 @@ async fn paths_that_lead_away_are_seen_as_what_they_are() {
     ];
     for (path, kind, in_project) in table {
         let found = client
-            .resolve(ResolveRequest { path: path.into() })
+            .resolve(ResolveRequest {
+                path: path.into(),
+                ..ResolveRequest::default()
+            })
             .await
             .unwrap()
             .into_inner();
@@ -188,7 +192,10 @@ async fn paths_that_lead_away_are_seen_as_what_they_are() {
         }
     }
     let found = client
-        .resolve(ResolveRequest { path: "one".into() })
+        .resolve(ResolveRequest {
+            path: "one".into(),
+            ..ResolveRequest::default()
+        })
         .await
         .unwrap()
         .into_inner();
