@@ -25,6 +25,7 @@ use crate::{
     model::Models,
     prompt::Prompt,
     read::Reader,
+    retention,
     session::Session,
     sql::{
         batch::Batch,
@@ -218,6 +219,7 @@ impl Engine {
         {
             running.tasks.spawn(timers::run(session.clone()));
             running.tasks.spawn(debts::run(session.clone()));
+            running.tasks.spawn(retention::run(session.clone()));
             running.tasks.spawn(async move {
                 if let Err(error) = session.sweep_runnable().await {
                     tracing::error!(%error, "recovered work does not run");

@@ -69,6 +69,9 @@ pub enum SessionError {
         /// What was looked for.
         entry: crate::id::EntryId,
     },
+    /// It cannot be deleted or exported while it works.
+    #[error("conversation {0} is at work; end that first (`mooring abort {0}`), or wait for it")]
+    Working(crate::id::ConversationId),
     /// The session was closed.
     #[error("the session is closed")]
     Closed,

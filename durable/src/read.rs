@@ -261,6 +261,26 @@ impl Reader {
             .map_err(of_read)
     }
 
+    /// One column of texts.
+    pub async fn texts(&self, sql: &'static str, binds: &[i64]) -> Read<Vec<String>> {
+        let mut query = sqlx::query(sql);
+        for bind in binds {
+            query = query.bind(bind);
+        }
+        let rows = query.fetch_all(&self.pool).await.map_err(of_read)?;
+        rows.iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()
+            .map_err(of_read)
+    }
+
+    /// One number, by a text; `None` where there is none.
+    pub async fn text_number(&self, sql: &'static str, bind: &str) -> Read<Option<i64>> {
+        let query = sqlx::query(sql).bind(bind);
+        let row = query.fetch_optional(&self.pool).await.map_err(of_read)?;
+        row.map_or(Ok(None), |row| row.try_get(0)).map_err(of_read)
+    }
+
     /// One number; `None` where there is none.
     pub async fn number(&self, sql: &'static str, binds: &[i64]) -> Read<Option<i64>> {
         let mut query = sqlx::query(sql);
@@ -304,7 +324,9 @@ impl Reader {
         limit: usize,
     ) -> Read<(Vec<EntryView>, bool)> {
         let mut tx = self.pool.begin().await.map_err(of_read)?;
-        let shows = shows(&mut tx, id).await.map_err(of_read)?;
+        let Some(shows) = shows(&mut tx, id).await.map_err(of_read)? else {
+            return Ok((Vec::new(), false));
+        };
         page(&mut tx, id, shows, before, limit)
             .await
             .map_err(of_read)
@@ -493,7 +515,7 @@ fn summary(row: &SqliteRow) -> Result<ConversationSummary, sqlx::Error> {
 async fn shows(
     connection: &mut SqliteConnection,
     id: ConversationId,
-) -> Result<Shows, sqlx::Error> {
+) -> Result<Option<Shows>, sqlx::Error> {
     let row = sqlx::query(conversation::READ)
         .bind(id.0)
         .fetch_optional(connection)
@@ -502,7 +524,7 @@ async fn shows(
         .as_ref()
         .map(ConversationRow::read)
         .transpose()?
-        .map_or(Shows::All, |row| row.origin.shows))
+        .map(|row| row.origin.shows))
 }
 
 async fn page(

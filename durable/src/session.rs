@@ -1,8 +1,11 @@
 //! An open session: what conversations share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
 };
 
 use tokio_util::sync::CancellationToken;
@@ -33,6 +36,13 @@ pub(crate) enum Full {
     No,
 }
 
+/// Whether a conversation is being imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arriving {
+    Yes,
+    No,
+}
+
 /// Everything that an open file is.
 pub(crate) struct Session {
     pub incarnation: Incarnation,
@@ -49,6 +59,10 @@ pub(crate) struct Session {
     pub timers: Timers,
     /// A release or kill is owed.
     pub owed: tokio::sync::Notify,
+    /// A conversation was deleted.
+    pub deleted: tokio::sync::Notify,
+    /// Conversations that are being imported; deleted as long as they are.
+    arriving: Mutex<HashSet<ConversationId>>,
     /// Cancelled when the session ends; stops actors, timers and debts.
     pub closing: CancellationToken,
     started: AtomicBool,
@@ -85,6 +99,8 @@ impl Session {
             schemas: Schemas::default(),
             timers: Timers::default(),
             owed: tokio::sync::Notify::new(),
+            deleted: tokio::sync::Notify::new(),
+            arriving: Mutex::default(),
             closing: CancellationToken::new(),
             started: AtomicBool::new(false),
             full_since: AtomicI64::new(0),
@@ -113,6 +129,21 @@ impl Session {
     /// Since when the disk is full.
     pub fn full_since(&self) -> Option<Millis> {
         Some(Millis(self.full_since.load(Ordering::Relaxed))).filter(|since| since.0 != 0)
+    }
+
+    /// Whether a conversation is being imported.
+    pub fn is_arriving(&self, id: ConversationId) -> bool {
+        let arriving = self.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        arriving.contains(&id)
+    }
+
+    /// A conversation is being imported, or is there.
+    pub fn note_arriving(&self, id: ConversationId, arriving: Arriving) {
+        let mut all = self.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        match arriving {
+            Arriving::Yes => drop(all.insert(id)),
+            Arriving::No => drop(all.remove(&id)),
+        }
     }
 
     /// Work may run.

@@ -222,7 +222,10 @@ pub(crate) async fn run(
                     Err(Over(error)) => break error,
                 }
             };
-            if !matches!(error, SessionError::Closed) {
+            if !matches!(
+                error,
+                SessionError::Closed | SessionError::NoConversation(_)
+            ) {
                 tracing::error!(conversation = %id, %error, "the conversation stops");
             }
             for requesting in [&actor.requesting, &actor.summarizing]
@@ -319,6 +322,14 @@ impl Actor {
                 reply,
             } => drop(reply.send(self.compact(requester, instructions).await)),
             Command::Abort(scope, reply) => drop(reply.send(self.abort(scope).await)),
+            Command::Delete { extra, reply } => {
+                let deleted = self.delete(extra).await;
+                let gone = deleted.is_ok();
+                drop(reply.send(deleted));
+                if gone {
+                    return Err(Over(SessionError::NoConversation(self.id)));
+                }
+            }
             Command::Withdraw(id, reply) => drop(reply.send(self.withdraw(id).await)),
             Command::Replace(id, input, reply) => {
                 drop(reply.send(self.replace(id, *input).await));

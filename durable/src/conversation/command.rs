@@ -27,6 +27,10 @@ pub(crate) enum Command {
         reply: Reply<compaction::Asked>,
     },
     Abort(AbortScope, Reply<Aborted>),
+    Delete {
+        extra: Vec<Statement>,
+        reply: Reply<()>,
+    },
     Withdraw(SubmissionId, Reply<Option<Submission>>),
     Replace(
         SubmissionId,
@@ -81,6 +85,7 @@ impl Command {
             }
             Command::Compact { reply, .. } => drop(reply.send(Err(error))),
             Command::Abort(_, reply) => drop(reply.send(Err(error))),
+            Command::Delete { reply, .. } => drop(reply.send(Err(error))),
             Command::Withdraw(_, reply) => drop(reply.send(Err(error))),
             Command::Replace(_, _, reply) => drop(reply.send(Err(error.into()))),
             Command::Model(_, reply) => drop(reply.send(Err(error))),

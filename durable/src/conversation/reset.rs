@@ -1,4 +1,4 @@
-//! A reset: the context begins anew, and a run that is going ends for it.
+//! New beginnings, and the last end: a reset, whose run ends for it; a handoff; a deletion.
 
 use super::{
     actor::Actor,
@@ -6,8 +6,10 @@ use super::{
     step::{NewEntry, Step},
 };
 use crate::{
-    error::SubmitError,
+    error::{SessionError, SubmitError},
+    ledger::Statement,
     message::{Message, Part},
+    retention,
     sql::{entry::kind, submission::SubmissionType},
     submission::{Submitted, Unanswered},
     write::{Head, Write},
@@ -37,6 +39,19 @@ impl Actor {
             submission,
             repeated: false,
         })
+    }
+}
+
+impl Actor {
+    /// Deletes the conversation; nothing of it may be at work.
+    pub(super) async fn delete(&mut self, extra: Vec<Statement>) -> Result<(), SessionError> {
+        let state = &self.state;
+        if state.run.is_some() || state.compaction.is_some() || state.report.is_some() {
+            return Err(SessionError::Working(self.id));
+        }
+        let mut step = self.step("delete");
+        step.extra = retention::delete(self.id).chain(extra).collect();
+        self.commit(step).await
     }
 }
 

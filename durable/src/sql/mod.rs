@@ -9,6 +9,8 @@ pub(crate) mod document;
 pub(crate) mod entry;
 pub(crate) mod open_work;
 pub(crate) mod placeholder;
+pub(crate) mod retention;
 pub(crate) mod row;
 pub(crate) mod submission;
 pub(crate) mod task;
+pub(crate) mod transfer;

@@ -56,12 +56,13 @@ pub(crate) const BY_REQUEST: &str = concat!(
     "submission s LEFT JOIN entry e ON e.id = s.entry WHERE s.conversation = ? AND s.request_id = ?"
 );
 
-/// The first conversation that used a request id.
 /// How a submission ended, and what answered it.
 pub(crate) const END: &str = "SELECT s.state, s.reason, s.detail, e.message
  FROM submission s LEFT JOIN entry e ON e.id = s.answer WHERE s.conversation = ? AND s.request_id = ?";
+/// The first conversation that used a request id.
 pub(crate) const CONVERSATION_OF_REQUEST: &str =
-    "SELECT conversation FROM submission WHERE request_id = ? ORDER BY id LIMIT 1";
+    "SELECT s.conversation FROM submission s JOIN conversation c ON c.id = s.conversation
+ WHERE s.request_id = ? AND c.deleted_commit IS NULL ORDER BY s.id LIMIT 1";
 
 /// Input or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

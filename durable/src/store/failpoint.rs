@@ -34,6 +34,9 @@ pub const COMMITS: &[&str] = &[
     "aborted",
     "recover",
     "release",
+    "delete",
+    "retire",
+    "import",
     "chunks",
 ];
 

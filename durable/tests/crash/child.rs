@@ -369,14 +369,14 @@ async fn the_scripted_run_comes_to_its_end() {
             eprintln!("{error}");
             std::process::exit(SESSION_FAILED);
         }
-        () = script(&opened) => {}
+        () = script(&opened, &folder) => {}
     }
     opened.close().await.unwrap();
     Outcome::read(&folder).check();
 }
 
 /// Hands everything in, whatever of it is there already.
-async fn script(engine: &Engine) {
+async fn script(engine: &Engine, folder: &Path) {
     let conversation = async |at: usize| {
         let mut all = engine.conversations(10, None).await.unwrap();
         all.sort_by_key(|summary| summary.id);
@@ -545,6 +545,37 @@ async fn script(engine: &Engine) {
     assert_eq!(ended(after).await, "done");
     eventually("the release of executions", async || {
         engine.open_executions().await.unwrap().is_empty()
+    })
+    .await;
+    copy_and_delete(engine, second, folder).await;
+}
+
+/// Imports a copy, whole or not at all, and deletes it; once.
+async fn copy_and_delete(engine: &Engine, id: ConversationId, folder: &Path) {
+    let done = folder.join("copied");
+    if !done.exists() {
+        let listed = engine.conversations(10, None).await.unwrap();
+        let copy = match listed.len() {
+            3 => {
+                let mut export = engine.export(id).await.unwrap();
+                let header = export.next().await.unwrap().unwrap();
+                let mut import = engine.import(&header).await.unwrap();
+                while let Some(line) = export.next().await {
+                    import.take(&line.unwrap()).await.unwrap();
+                }
+                import.finish().await.unwrap()
+            }
+            _ => listed.iter().map(|it| it.id).max().unwrap(),
+        };
+        let words = async |id| transcript(&view(engine, id).await.entries);
+        assert_eq!(words(copy).await, words(id).await);
+        engine.delete(copy, Vec::new()).await.unwrap();
+        std::fs::write(done, "").unwrap();
+    }
+    let left = "SELECT count(*) FROM conversation WHERE deleted_commit IS NOT NULL";
+    eventually("nothing of what was deleted", async || {
+        let row = sqlx::query(left).fetch_one(engine.reader()).await.unwrap();
+        sqlx::Row::get::<i64, _>(&row, 0) == 0
     })
     .await;
 }

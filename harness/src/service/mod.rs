@@ -99,6 +99,7 @@ fn session(error: SessionError) -> Status {
         SessionError::Constraint(_) => Code::Invalid,
         SessionError::NoConversation(_) | SessionError::NotVisible { .. } => Code::NotFound,
         SessionError::Corrupt(_) => Code::Corrupt,
+        SessionError::Working(_) => Code::Busy,
         SessionError::SessionFailed(_) | SessionError::Superseded | SessionError::Closed => {
             Code::Restarting
         }

@@ -1,0 +1,184 @@
+//! Retention: what is old, and what is left of deleted conversations, is removed in small
+//! commits that wait in the line like all others. Entries that any conversation can still
+//! see are kept.
+
+use std::sync::Arc;
+
+use crate::{
+    conversation::Command,
+    engine::Engine,
+    error::SessionError,
+    id::{ConversationId, Millis},
+    ledger::{Bind, Statement},
+    session::Session,
+    sql::{
+        batch::Batch,
+        retention::{self as sql, PAGE},
+        transfer::{OWNED, WORKS},
+    },
+    store::line::Request,
+};
+
+/// What a pass removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Tasks that had ended.
+    pub tasks: usize,
+    /// Submissions that were settled.
+    pub submissions: usize,
+    /// Revisions of documents that no entry's span needs.
+    pub revisions: usize,
+}
+
+impl Engine {
+    /// Removes tasks, submissions and revisions that came to their end before a time.
+    pub async fn retain(&self, since: Millis) -> Result<Removed, SessionError> {
+        let session = self.session();
+        let mut removed = Removed::default();
+        for (find, drop, count) in [
+            (sql::TASKS, &sql::DROP_TASKS[..], &mut removed.tasks),
+            (
+                sql::SUBMISSIONS,
+                &sql::DROP_SUBMISSIONS[..],
+                &mut removed.submissions,
+            ),
+        ] {
+            let mut after = 0;
+            loop {
+                let ids = session.reader.ids(find, &[after, since.0, PAGE]).await?;
+                let Some(last) = ids.last() else { break };
+                after = *last;
+                *count += ids.len();
+                retire(session, drop, list(&ids)).await?;
+            }
+        }
+        let before = session
+            .reader
+            .number(sql::COMMIT_BEFORE, &[since.0])
+            .await?;
+        let Some(before) = before else {
+            return Ok(removed);
+        };
+        loop {
+            let pairs = session
+                .reader
+                .texts(sql::REVISIONS, &[before, PAGE])
+                .await?;
+            if pairs.is_empty() {
+                return Ok(removed);
+            }
+            removed.revisions += pairs.len();
+            let pairs = format!("[{}]", pairs.join(","));
+            retire(session, &sql::DROP_REVISIONS, Bind::Text(pairs)).await?;
+        }
+    }
+
+    /// Deletes a conversation and those that its tasks own. Nothing of them can be
+    /// reached any more; what forks still see is kept for them. None of them may be at
+    /// work. `extra` are statements of the caller's own tables, in the same commit.
+    pub async fn delete(
+        &self,
+        conversation: ConversationId,
+        extra: Vec<Statement>,
+    ) -> Result<(), SessionError> {
+        let reader = &self.session().reader;
+        if reader.conversation(conversation).await?.is_none() {
+            return Err(SessionError::NoConversation(conversation));
+        }
+        let owned = reader.ids(OWNED, &[conversation.0]).await?;
+        let works = reader.text_number(WORKS, &ids(&owned)).await?;
+        if let Some(works) = works {
+            return Err(SessionError::Working(ConversationId(works)));
+        }
+        // Those that it owns first: a process that ends in between leaves nobody's.
+        for id in owned.iter().filter(|id| **id != conversation.0) {
+            self.ask(ConversationId(*id), |reply| Command::Delete {
+                extra: Vec::new(),
+                reply,
+            })
+            .await?;
+        }
+        self.ask(conversation, |reply| Command::Delete { extra, reply })
+            .await?;
+        self.session().deleted.notify_one();
+        Ok(())
+    }
+}
+
+/// The statements that delete a conversation.
+pub(crate) fn delete(conversation: ConversationId) -> impl Iterator<Item = Statement> {
+    let of = move |sql| Statement {
+        sql,
+        binds: vec![Bind::Int(conversation.0)],
+    };
+    sql::DELETE.into_iter().map(of)
+}
+
+/// Removes what is left of deleted conversations, until the session ends.
+pub(crate) async fn run(session: Arc<Session>) {
+    loop {
+        if let Err(error) = sweep(&session).await {
+            tracing::warn!(%error, "what is left of deleted conversations stays for now");
+            return;
+        }
+        tokio::select! {
+            () = session.closing.cancelled() => return,
+            () = session.deleted.notified() => {}
+        }
+    }
+}
+
+async fn sweep(session: &Arc<Session>) -> Result<(), SessionError> {
+    for id in session.reader.ids(sql::DELETED, &[]).await? {
+        if session.is_arriving(ConversationId(id)) {
+            continue;
+        }
+        for (find, drop) in [
+            (sql::TASKS_OF, &sql::DROP_TASKS[..]),
+            (sql::SUBMISSIONS_OF, &sql::DROP_SUBMISSIONS[..]),
+            (sql::ENTRIES_OF, &sql::DROP_ENTRIES[..]),
+        ] {
+            loop {
+                let ids = session.reader.ids(find, &[id, PAGE]).await?;
+                if ids.is_empty() {
+                    break;
+                }
+                retire(session, drop, list(&ids)).await?;
+            }
+        }
+        if session.reader.number(sql::LEFT_OF, &[id]).await?.is_none() {
+            retire(session, &sql::DROP_CONVERSATION, Bind::Int(id)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn list(numbers: &[i64]) -> Bind {
+    Bind::Text(ids(numbers))
+}
+
+/// A JSON list.
+pub(crate) fn ids(numbers: &[i64]) -> String {
+    serde_json::to_string(numbers).expect("numbers are plain data")
+}
+
+async fn retire(
+    session: &Arc<Session>,
+    statements: &[&'static str],
+    bind: Bind,
+) -> Result<(), SessionError> {
+    let statement = |sql: &&'static str| Statement {
+        sql,
+        binds: vec![bind.clone()],
+    };
+    let request = Request {
+        name: "retire",
+        at: session.now(),
+        batch: Batch::default(),
+        extra: statements.iter().map(statement).collect(),
+        changes: Vec::new(),
+        view: None,
+    };
+    session.line.commit(request).await?;
+    Ok(())
+}
