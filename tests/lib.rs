@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod documents;
+pub mod git;
 pub mod model;
 pub mod project;
 pub mod terminal;

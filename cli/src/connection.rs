@@ -85,6 +85,7 @@ impl Connection {
             held_back: Vec::new(),
         };
         let mut names = keys::usual();
+        names.extend(mooring_harness::git::VARIABLES.map(String::from));
         match workspace.or_else(|| connection.running_workspace()) {
             Some(workspace) => names.extend(keys::of(&workspace.spec)),
             None => names.extend(connection.status.missing_keys.iter().cloned()),

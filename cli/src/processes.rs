@@ -175,7 +175,8 @@ fn is_passed_on(name: &str) -> bool {
     let known = NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || PROXIES.iter().any(|proxy| name.eq_ignore_ascii_case(proxy));
-    known && name != PAIRING_CODE
+    // A key like those of models.
+    known && name != PAIRING_CODE && name != "MOORING_GIT_TOKEN"
 }
 
 fn tail(path: &Path, from: u64) -> std::io::Result<String> {
@@ -361,6 +362,7 @@ mod tests {
             "ANTHROPIC_API_KEY",
             "OPENAI_API_KEY",
             "GITHUB_TOKEN",
+            "MOORING_GIT_TOKEN",
             "AWS_SECRET_ACCESS_KEY",
             "GIT_ASKPASS",
             "LD_PRELOAD",

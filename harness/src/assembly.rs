@@ -19,6 +19,7 @@ use crate::{
     boundary::{Boundary, Outside},
     error::Error,
     gate::PolicyGate,
+    git::{self, Gateway},
     mcp::{self, Servers},
     metrics::Metrics,
     model::{Catalog, KeyStore, Limits},
@@ -51,6 +52,10 @@ pub struct Assembly {
     pub link: Arc<Link>,
     /// The world.
     pub outside: Outside,
+    /// Where the credential of the git host comes from.
+    pub git: git::Credentials,
+    /// Whether the project's folder is on this machine.
+    pub local: bool,
 }
 
 /// A harness whose database is open.
@@ -75,6 +80,8 @@ impl Assembly {
             keys,
             link,
             outside,
+            git,
+            local,
         } = self;
         let told = |error: std::io::Error| Error::Serve(error.to_string());
         let terminate = signal(SignalKind::terminate()).map_err(told)?;
@@ -85,7 +92,16 @@ impl Assembly {
             .replace(&source.current().spec.models)
             .map_err(|error| Error::Workspace(error.to_string()))?;
         let metrics = Arc::new(Metrics::new());
-        let boundary = Boundary::new(source.clone(), outside.clone(), metrics.clone());
+        let git = Gateway::new(git::Parts {
+            source: source.clone(),
+            world: Arc::new(outside.clone()),
+            credentials: git,
+            tls: None,
+            patience: git::Patience::default(),
+            folder: database.with_file_name("git"),
+            project: local.then(|| project.clone()),
+        });
+        let boundary = Boundary::new(source.clone(), outside.clone(), git.clone(), metrics.clone());
         let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let servers = Servers::new(mcp::Means {
@@ -128,6 +144,7 @@ impl Assembly {
         .await?;
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
+        git.opened(engine.clone());
         boundary.opened(&engine).await?;
         servers.opened(&engine).await;
         let (stop, stopped) = watch::channel(None);

@@ -9,6 +9,7 @@ use crate::{
     boundary::{Outside, Reach},
     clients::{Clients, CountLayer, idle},
     error::Error,
+    git,
     model::KeyStore,
     sandbox::{Daemon, Link, Place, Remote},
     workspace::{Source, default_workspace},
@@ -100,9 +101,11 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
         project: launch.project.clone(),
         scripts: script_folder.unwrap_or(&launch.project).to_owned(),
         source: source.clone(),
-        keys,
+        keys: keys.clone(),
         link: Link::new(place, launch.allow_unisolated),
         outside: Outside::new(launch.reach.clone()),
+        git: git::Credentials::Machine { keys: keys.clone() },
+        local: true,
     }
     .open()
     .await?;

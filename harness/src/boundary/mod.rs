@@ -46,7 +46,7 @@ pub use refusal::Answer;
 pub use tunnel::follow;
 
 use self::book::Book;
-use crate::{metrics::Metrics, record::secret, workspace::Source};
+use crate::{git::Gateway, metrics::Metrics, record::secret, workspace::Source};
 
 /// How long a request's head may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -61,6 +61,8 @@ pub struct Boundary {
     pub credentials: Credentials,
     /// The world.
     pub outside: Outside,
+    /// The Workspace's repositories.
+    pub git: Arc<Gateway>,
     book: Arc<Book>,
     engine: OnceLock<Engine>,
     heads: Heads,
@@ -68,11 +70,17 @@ pub struct Boundary {
 
 impl Boundary {
     /// The boundary of one harness.
-    pub fn new(source: Arc<Source>, outside: Outside, metrics: Arc<Metrics>) -> Arc<Boundary> {
+    pub fn new(
+        source: Arc<Source>,
+        outside: Outside,
+        git: Arc<Gateway>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Boundary> {
         Arc::new(Boundary {
             source,
             credentials: Credentials::default(),
             outside,
+            git,
             book: Book::new(metrics),
             engine: OnceLock::new(),
             heads: Heads::default(),
@@ -97,6 +105,7 @@ impl Boundary {
             return Vec::new();
         };
         let proxy = format!("http://{}:{secret}@{address}", call.execution);
+        let git = self.git.environment(&proxy);
         let here = "localhost,127.0.0.1,::1";
         [
             ("http_proxy", proxy.as_str()),
@@ -110,6 +119,7 @@ impl Boundary {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .chain(git)
         .collect()
     }
 
@@ -153,12 +163,11 @@ impl Boundary {
                 Answer::new(403, text).send(&connection).await;
             }
             Target::Origin(path) if path.starts_with("/git/") => {
-                let Some(_origin) = self.origin(&head, "authorization").await else {
+                let Some(origin) = self.origin(&head, "authorization").await else {
                     return stranger(401).send(&connection).await;
                 };
-                Answer::new(404, "no repository is served here")
-                    .send(&connection)
-                    .await;
+                let stream = Begun::new(read, connection);
+                self.git.clone().serve(origin, stream).await;
             }
             Target::Origin(_) => {
                 Answer::new(404, "nothing is served here")

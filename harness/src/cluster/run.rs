@@ -19,6 +19,7 @@ use crate::{
     assembly::{Assembly, Harness, init_logging},
     boundary::Outside,
     error::Error,
+    git,
     model::KeyStore,
     sandbox::{Link, Place},
     workspace::Source,
@@ -91,6 +92,10 @@ async fn open(settings: &Settings, health: &Health) -> Result<Opened, Error> {
         keys,
         link: Link::new(place, false),
         outside: Outside::new(settings.reach()),
+        git: git::Credentials::Secret {
+            folder: settings.keys.clone(),
+        },
+        local: false,
     }
     .open()
     .await?;

@@ -37,10 +37,8 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use mooring_durable::{
-    Engine,
-    id::{ConversationId, TaskId},
-};
+use mooring_crds::Repo;
+use mooring_durable::Engine;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::StreamReader;
 
@@ -48,22 +46,16 @@ pub use address::{Address, Service};
 pub use credential::{Source as Credentials, VARIABLES};
 pub use upstream::{Failure, Patience, World};
 
-use crate::workspace::Source;
+use crate::{
+    boundary::{Origin, Outside},
+    workspace::Source,
+};
 use address::{Asks, route};
 use mirror::Mirrors;
 use upstream::{Answer, Ask, Upstream};
 
 /// Bytes of a host's list of refs.
 const MOST_REFS: usize = 64 << 20;
-
-/// Where a connection comes from, by the credential of its execution.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The conversation.
-    pub conversation: ConversationId,
-    /// The call whose command it is.
-    pub task: TaskId,
-}
 
 /// What a gateway is made from.
 pub struct Parts {
@@ -73,12 +65,23 @@ pub struct Parts {
     pub world: Arc<dyn World>,
     /// The credential.
     pub credentials: Credentials,
-    /// Which certificates the host may have.
-    pub tls: Arc<rustls::ClientConfig>,
+    /// Which certificates the host may have; those of the machine where it is `None`.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// How long the host may take.
     pub patience: Patience,
     /// A folder of the harness's volume, for mirrors and pushes on their way.
     pub folder: PathBuf,
+    /// The project on this machine, whose `origin` is the repository of a Workspace
+    /// that names none.
+    pub project: Option<PathBuf>,
+}
+
+#[async_trait::async_trait]
+impl World for Outside {
+    async fn connect(&self, host: &str, port: u16) -> Result<tokio::net::TcpStream, String> {
+        let connected = Outside::connect(self, host, port).await;
+        connected.map_err(|refusal| refusal.to_string())
+    }
 }
 
 /// The gateway to the Workspace's repositories.
@@ -86,6 +89,7 @@ pub struct Gateway {
     source: Arc<Source>,
     upstream: Upstream,
     mirrors: Mirrors,
+    project: Option<PathBuf>,
     /// Who asks people; without it nobody is asked.
     engine: OnceLock<Engine>,
 }
@@ -105,6 +109,7 @@ impl Gateway {
             source: parts.source,
             upstream: Upstream::new(parts.world, parts.credentials, parts.tls, parts.patience),
             mirrors: Mirrors::new(parts.folder),
+            project: parts.project,
             engine: OnceLock::new(),
         })
     }
@@ -130,6 +135,8 @@ impl Gateway {
         // The listener is no proxy for itself, and wants the credential at once.
         settings.push((format!("http.{base}/.proxy"), String::new()));
         settings.push(("http.proactiveAuth".into(), "basic".into()));
+        // As the daemon has it for commands without these variables.
+        settings.push(("branch.autoSetupMerge".into(), "false".into()));
         let mut all = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
         for (at, (key, value)) in settings.into_iter().enumerate() {
             all.push((format!("GIT_CONFIG_KEY_{at}"), key));
@@ -138,11 +145,24 @@ impl Gateway {
         all
     }
 
+    /// The Workspace's repository, or the folder's own.
+    fn repo(&self) -> Option<Repo> {
+        let workspace = self.source.current();
+        workspace.spec.repo.clone().or_else(|| {
+            Some(Repo {
+                url: origin_of(self.project.as_deref()?)?,
+                reference: None,
+                credentials_secret_ref: None,
+                partial_clone: false,
+                also_fetch: Vec::new(),
+            })
+        })
+    }
+
     /// The repositories by their numbers: the Workspace's own, then those that may be
     /// fetched from.
     fn addresses(&self) -> Vec<Address> {
-        let workspace = self.source.current();
-        let Some(repo) = &workspace.spec.repo else {
+        let Some(repo) = self.repo() else {
             return Vec::new();
         };
         let urls = std::iter::once(&repo.url).chain(&repo.also_fetch);
@@ -155,15 +175,9 @@ impl Gateway {
         let own = addresses.first()?;
         let same_host =
             (address.tls, &address.host, address.port) == (own.tls, &own.host, own.port);
-        let workspace = self.source.current();
-        let secret = workspace
-            .spec
-            .repo
-            .as_ref()?
-            .credentials_secret_ref
-            .as_ref();
+        let secret = self.repo()?.credentials_secret_ref;
         Some(Repository {
-            secret: secret.filter(|_| same_host).map(|it| it.name.clone()),
+            secret: secret.filter(|_| same_host).map(|it| it.name),
             address,
             own: number == 0,
         })
@@ -323,6 +337,15 @@ impl Repository {
             fields: hyper::HeaderMap::new(),
         }
     }
+}
+
+/// The `https` address that a folder's own repository has as its `origin`.
+fn origin_of(folder: &std::path::Path) -> Option<String> {
+    let repository = gix::open(folder).ok()?;
+    let url = repository.config_snapshot().string("remote.origin.url")?;
+    let url = String::from_utf8(url.to_vec()).ok()?;
+    let address = Address::parse(&url)?;
+    address.tls.then_some(url)
 }
 
 /// An answer of git's own kind; none of the host's fields is in it.

@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::io::ReaderStream;
 
 use super::{
-    Gateway, Origin, Repository,
+    Gateway, Repository,
     address::Service,
     mirror::{self, reader},
     pkt::{self, Band, Pkt},
@@ -27,6 +27,7 @@ use super::{
     summary::{self, Effect},
 };
 use crate::{
+    boundary::Origin,
     card::{Card, one_line},
     record::audit,
 };

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -182,7 +182,7 @@ struct Learnt {
 pub struct Upstream {
     world: Arc<dyn World>,
     credentials: Source,
-    tls: Arc<rustls::ClientConfig>,
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
     patience: Patience,
     learnt: Mutex<HashMap<String, Learnt>>,
 }
@@ -192,16 +192,30 @@ impl Upstream {
     pub fn new(
         world: Arc<dyn World>,
         credentials: Source,
-        tls: Arc<rustls::ClientConfig>,
+        tls: Option<Arc<rustls::ClientConfig>>,
         patience: Patience,
     ) -> Upstream {
         Upstream {
             world,
             credentials,
-            tls,
+            tls: tls.map_or_else(OnceLock::new, OnceLock::from),
             patience,
             learnt: Mutex::default(),
         }
+    }
+
+    /// Certificates as this machine trusts them, looked at when they are first needed.
+    fn tls(&self) -> Arc<rustls::ClientConfig> {
+        let made = self.tls.get_or_init(|| {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = rustls::ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .expect("ring has all of them");
+            Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+        });
+        made.clone()
     }
 
     fn learnt(&self, address: &Address) -> Learnt {
@@ -375,7 +389,7 @@ impl Upstream {
             if at.tls {
                 let name = ServerName::try_from(at.host.clone());
                 let name = name.map_err(|error| unreachable(at, error))?;
-                let tls = tokio_rustls::TlsConnector::from(self.tls.clone());
+                let tls = tokio_rustls::TlsConnector::from(self.tls());
                 let tls = tls.connect(name, tcp).await;
                 exchange(at, tls.map_err(|error| unreachable(at, error))?, request).await
             } else {

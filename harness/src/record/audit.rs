@@ -88,7 +88,7 @@ pub fn asked_on_the_way(at: Millis, approval: &Approval) -> Statement {
 /// A push ended.
 pub fn pushed(
     at: Millis,
-    origin: &crate::git::Origin,
+    origin: &crate::boundary::Origin,
     verdict: &str,
     record: &Value,
     outcome: &str,
