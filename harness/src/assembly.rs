@@ -138,6 +138,7 @@ impl Assembly {
                     link: link.clone(),
                     servers: servers.clone(),
                     hands: hands.clone(),
+                    git: git.clone(),
                 }),
             },
         )

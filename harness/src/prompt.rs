@@ -9,7 +9,7 @@ use mooring_durable::{
     prompt::{Prompt, Section},
 };
 
-use crate::{mcp::Servers, sandbox::Link, tools::Hands, workspace::Source};
+use crate::{git::Gateway, mcp::Servers, sandbox::Link, tools::Hands, workspace::Source};
 
 /// How long a request waits for a sandbox that is not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -24,6 +24,8 @@ pub struct Sections {
     pub servers: Arc<Servers>,
     /// Which files a conversation works on.
     pub hands: Arc<Hands>,
+    /// The repository, where commands reach one.
+    pub git: Arc<Gateway>,
 }
 
 /// What commands reach, as a sentence.
@@ -67,9 +69,17 @@ impl Prompt for Sections {
             None => return Err("the sandbox has not been reached yet".into()),
             Some(status) => format!(
                 "You are a coding agent. You work on the project in {} through your tools. \
-                 Commands run in a sandbox on Linux: {} ",
+                 Commands run in a sandbox on Linux: {} {}",
                 status.project,
-                network(&workspace.spec.policy.egress)
+                network(&workspace.spec.policy.egress),
+                match self.git.own() {
+                    Some(address) => format!(
+                        "git is let through: it fetches from {address} and pushes to it, with \
+                         a credential that it does not see. Push your work to branches under \
+                         mooring/; other pushes may wait for a person. "
+                    ),
+                    None => String::new(),
+                }
             ),
         };
         // Where there is none its calls are told why.

@@ -104,7 +104,10 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
         keys: keys.clone(),
         link: Link::new(place, launch.allow_unisolated),
         outside: Outside::new(launch.reach.clone()),
-        git: git::Credentials::Machine { keys: keys.clone() },
+        git: git::Credentials::Machine {
+            keys: keys.clone(),
+            since: std::time::Instant::now(),
+        },
         local: true,
     }
     .open()

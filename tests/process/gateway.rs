@@ -138,6 +138,11 @@ fn record(outer: TcpStream, kept: Arc<Mutex<Vec<u8>>>) -> tokio::io::DuplexStrea
     far
 }
 
+fn machine(keys: Arc<KeyStore>) -> Credentials {
+    let since = std::time::Instant::now();
+    Credentials::Machine { keys, since }
+}
+
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -238,7 +243,7 @@ async fn the_credential_is_the_harnesses_alone() {
         host.admit(account.clone());
         let keys = keys();
         keys.set("MOORING_GIT_HOST", &format!("127.0.0.1:{}", host.port));
-        let met = Met::new(&host, Credentials::Machine { keys }, ALLOW).await;
+        let met = Met::new(&host, machine(keys), ALLOW).await;
         let work = met.clone("work", &[]).await;
         let id = commit(&work, "new", "new\n");
         let out = met
@@ -272,7 +277,7 @@ async fn the_credential_is_the_harnesses_alone() {
     }
     let host = Host::start().await;
     host.admit(Account::Basic("ada", "other"));
-    let met = Met::new(&host, Credentials::Machine { keys: keys() }, ALLOW).await;
+    let met = Met::new(&host, machine(keys()), ALLOW).await;
     let out = met.git(&met.folder, &["ls-remote", &met.url]).await;
     assert!(
         errors(&out).contains("the harness has none: sign in once"),
@@ -281,7 +286,7 @@ async fn the_credential_is_the_harnesses_alone() {
     );
     let keys = keys();
     keys.set("MOORING_GIT_HOST", &format!("127.0.0.1:{}", host.port));
-    let met = Met::new(&host, Credentials::Machine { keys }, ALLOW).await;
+    let met = Met::new(&host, machine(keys), ALLOW).await;
     let out = met.git(&met.folder, &["ls-remote", &met.url]).await;
     assert!(
         errors(&out).contains("does not take the harness's credential"),

@@ -5,7 +5,7 @@ use mooring_tests::{
     git::{Account, Host, PATH, command, commit, git},
     project::{Client, Project, met, told},
 };
-use mooring_wire::harness::{AuditRequest, ConversationView};
+use mooring_wire::harness::{AuditRequest, ConfigureRequest, ConversationView};
 
 /// The host's name, which no resolver knows.
 const NAME: &str = "git.test";
@@ -51,6 +51,20 @@ fn project(host: &Host, turns: &str) -> (Project, String) {
     (project, id)
 }
 
+/// A client of the harness, once that has what the person's environment has.
+async fn served(project: &Project) -> Client {
+    let mut client = project.client().await;
+    let given = project.variables.iter().cloned();
+    let request = ConfigureRequest {
+        keys: given
+            .filter(|(name, _)| name.starts_with("MOORING_GIT"))
+            .collect(),
+        ..ConfigureRequest::default()
+    };
+    client.configure(request).await.unwrap();
+    client
+}
+
 fn call(command: &str) -> String {
     let arguments = serde_json::json!({ "command": command, "timeout_ms": 120_000 });
     format!("- calls:\n  - {{tool: bash, arguments: {arguments}}}\n")
@@ -86,7 +100,7 @@ async fn a_push_waits_for_a_person_and_then_goes_once() {
     let turns = format!("{}- text: Done.\n", call(PUSH));
     let (project, id) = project(&host, &turns);
     let before = host.has("refs/heads/main");
-    let mut client = project.client().await;
+    let mut client = served(&project).await;
     let conversation = project.submit(&mut client, 0, "push it").await;
     let approval = project.approval(&mut client, conversation).await;
     assert_eq!(
@@ -123,11 +137,11 @@ async fn a_push_whose_harness_is_killed_is_asked_for_once_and_goes_once() {
     let host = Host::start().await;
     let turns = format!("{0}{0}{0}- text: Done.\n", call(PUSH));
     let (project, id) = project(&host, &turns);
-    let mut client = project.client().await;
+    let mut client = served(&project).await;
     let conversation = project.submit(&mut client, 0, "push it").await;
     let first = project.approval(&mut client, conversation).await;
     project.kill_harness().await;
-    let mut client = project.client().await;
+    let mut client = served(&project).await;
     // The push has lost its connection, and says so; the next one is the same.
     let again = project
         .until(&mut client, conversation, "the second push", |view| {
@@ -165,7 +179,7 @@ async fn a_denied_push_is_an_error_of_git_with_the_reason_and_own_branches_need_
     let turns = format!("{}{}- text: Done.\n", call(PUSH), call(own));
     let (project, id) = project(&host, &turns);
     let before = host.has("refs/heads/main");
-    let mut client = project.client().await;
+    let mut client = served(&project).await;
     let conversation = project.submit(&mut client, 0, "push it").await;
     let approval = project.approval(&mut client, conversation).await;
     let denied = project.mooring(&["deny", &approval.id, "--reason", "not on a Friday"]);
@@ -239,7 +253,7 @@ async fn no_credential_is_anywhere_that_a_command_can_look() {
     let turns = format!("{}- text: Done.\n", call(commands));
     let (project, id) = project(&host, &turns);
     std::fs::write(project.path("search.py"), SEARCH).unwrap();
-    let mut client = project.client().await;
+    let mut client = served(&project).await;
     let conversation = project.submit(&mut client, 0, "look").await;
     let view = project.idle(&mut client, conversation).await;
     met(|| !project.read("found.txt").is_empty()).await;

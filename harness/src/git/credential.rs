@@ -1,6 +1,11 @@
 //! The credential of a git host: from the harness's side only.
 
-use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +23,9 @@ pub const VARIABLES: [&str; 3] = [
 ];
 /// How long git's own credential helpers may take.
 const HELPER_PATIENCE: Duration = Duration::from_secs(20);
+/// How long after its start a harness waits for a client to hand over what it has:
+/// commands of the sandbox outlive a harness, and may ask before that.
+const HANDOVER: Duration = Duration::from_secs(5);
 /// Bytes of a credential; a larger one is none.
 const MOST: u64 = 64 << 10;
 /// The user name that hosts take beside a token, where they want one.
@@ -80,6 +88,8 @@ pub enum Source {
     Machine {
         /// Where the variables are.
         keys: Arc<KeyStore>,
+        /// When the harness was started.
+        since: Instant,
     },
     /// A mounted Secret, read again for each use: it may be rotated.
     Secret {
@@ -93,7 +103,7 @@ impl Source {
     pub fn ready(&self, address: &Address, secret: Option<&str>) -> Option<Credential> {
         match self {
             Source::None => None,
-            Source::Machine { keys } => {
+            Source::Machine { keys, .. } => {
                 let [token, host, username] = VARIABLES.map(|name| keys.get(name));
                 let host = host.filter(|host| host.eq_ignore_ascii_case(&address.authority()));
                 let token = token.filter(|_| host.is_some())?;
@@ -128,10 +138,19 @@ impl Source {
     /// The credential for a host that asked for one, where none was at hand.
     pub async fn find(&self, address: &Address) -> Option<Credential> {
         match self {
-            Source::Machine { .. } => tokio::time::timeout(HELPER_PATIENCE, fill(address))
-                .await
-                .ok()
-                .flatten(),
+            Source::Machine { since, .. } => {
+                let filled = tokio::time::timeout(HELPER_PATIENCE, fill(address)).await;
+                if let Ok(Some(credential)) = filled {
+                    return Some(credential);
+                }
+                while since.elapsed() < HANDOVER {
+                    if let Some(credential) = self.ready(address, None) {
+                        return Some(credential);
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                self.ready(address, None)
+            }
             Source::None | Source::Secret { .. } => None,
         }
     }
@@ -219,7 +238,10 @@ mod tests {
     fn a_token_of_the_environment_goes_to_the_named_host_only() {
         let keys = Arc::new(KeyStore::new());
         keys.set("MOORING_GIT_TOKEN", "t0k");
-        let source = Source::Machine { keys: keys.clone() };
+        let source = Source::Machine {
+            keys: keys.clone(),
+            since: Instant::now(),
+        };
         let here = Address::parse("https://git.example.com/a/b").unwrap();
         let there = Address::parse("https://evil.example.com/a/b").unwrap();
         assert!(source.ready(&here, None).is_none(), "no host is named");

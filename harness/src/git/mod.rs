@@ -145,6 +145,11 @@ impl Gateway {
         all
     }
 
+    /// The repository that commands fetch from and push to.
+    pub fn own(&self) -> Option<Address> {
+        self.addresses().into_iter().next()
+    }
+
     /// The Workspace's repository, or the folder's own.
     fn repo(&self) -> Option<Repo> {
         let workspace = self.source.current();
