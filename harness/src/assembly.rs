@@ -17,6 +17,7 @@ use tokio::{
 use crate::{
     books::Books,
     boundary::{Boundary, Outside},
+    checkout::Checkout,
     error::Error,
     gate::PolicyGate,
     git::{self, Gateway},
@@ -102,7 +103,13 @@ impl Assembly {
             project: local.then(|| project.clone()),
         });
         let boundary = Boundary::new(source.clone(), outside.clone(), git.clone(), metrics.clone());
-        let hands = Hands::new(link.clone(), source.clone(), boundary.clone());
+        let checkout = Checkout::new(source.clone(), database.with_file_name("checkout"));
+        let hands = Hands::new(
+            link.clone(),
+            source.clone(),
+            boundary.clone(),
+            checkout.clone(),
+        );
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let servers = Servers::new(mcp::Means {
             link: link.clone(),
@@ -146,7 +153,12 @@ impl Assembly {
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
         git.opened(engine.clone());
-        boundary.opened(&engine).await?;
+        checkout.opened(&engine.incarnation());
+        boundary.credentials.opened(
+            secret::key(&engine, "proxy")
+                .await
+                .map_err(Error::Session)?,
+        );
         servers.opened(&engine).await;
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {
@@ -192,13 +204,24 @@ impl Harness {
             service.link.clone(),
         ));
         let (link, engine) = (service.link.clone(), service.engine.clone());
+        let checkout = service.hands.checkout.clone();
         self.linking = Some(tokio::spawn(async move {
             link.run(|| {
-                let engine = engine.clone();
-                async move { engine.open_executions().await.ok() }
+                let (engine, checkout) = (engine.clone(), checkout.clone());
+                async move {
+                    let mut open = engine.open_executions().await.ok()?;
+                    open.extend(checkout.execution());
+                    Some(open)
+                }
             })
             .await;
         }));
+        let (link, hands) = (service.link.clone(), service.hands.clone());
+        let incarnation = service.engine.incarnation();
+        tokio::spawn(async move {
+            let made = hands.checkout.make(&link, &hands.boundary, &incarnation);
+            made.await;
+        });
         tokio::spawn(crate::boundary::follow(
             service.link.clone(),
             service.hands.boundary.clone(),

@@ -11,6 +11,7 @@ mod books;
 pub mod boundary;
 mod budget;
 mod card;
+mod checkout;
 mod clients;
 pub mod cluster;
 mod error;

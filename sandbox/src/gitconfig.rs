@@ -126,10 +126,10 @@ fn is_harmless(section: &str, below: &str, key: &str, value: &str) -> bool {
             | "sparsecheckout"
             | "sparsecheckoutcone",
         )
-        | ("extensions", true, "objectformat" | "refstorage" | "worktreeconfig")
+        | ("extensions", true, "objectformat" | "refstorage" | "worktreeconfig" | "partialclone")
         | ("user", true, "name" | "email")
         | ("init", true, "defaultbranch")
-        | ("remote", false, "fetch")
+        | ("remote", false, "fetch" | "promisor" | "partialclonefilter")
         | ("branch", false, "remote" | "merge")
         | ("submodule", false, "active") => true,
         ("remote" | "submodule", false, "url") => is_harmless_url(value),

@@ -2,7 +2,7 @@
 //! between them.
 
 use mooring_tests::{
-    git::{Account, Host, PATH, command, commit, git},
+    git::{Account, Fault, Host, PATH, command, commit, git},
     project::{Client, Project, met, told},
 };
 use mooring_wire::harness::{AuditRequest, ConfigureRequest, ConversationView};
@@ -10,6 +10,22 @@ use mooring_wire::harness::{AuditRequest, ConfigureRequest, ConversationView};
 /// The host's name, which no resolver knows.
 const NAME: &str = "git.test";
 const TOKEN: &str = "t0k3n-of-the-harness";
+
+/// What a person sets whose git host is on a private network.
+fn variables(host: &Host) -> Vec<(String, String)> {
+    vec![
+        (
+            "MOORING_PRIVATE_DESTINATIONS".into(),
+            format!("127.0.0.0/8:{}", host.port),
+        ),
+        (
+            "MOORING_CONNECT_TO".into(),
+            format!("{NAME}:{0}=127.0.0.1:{0}", host.port),
+        ),
+        ("MOORING_GIT_TOKEN".into(), TOKEN.into()),
+        ("MOORING_GIT_HOST".into(), format!("{NAME}:{}", host.port)),
+    ]
+}
 
 /// A project that is a clone of the host's repository, with a commit that the host
 /// does not have, and its id. The model plays `turns`.
@@ -22,18 +38,7 @@ fn project(host: &Host, turns: &str) -> (Project, String) {
          approvals: {{timeout: never, requesterMayApprove: true}}\n\
          policy:\n  tool: {{\"*\": allow}}\n  bash: {{\"*\": allow}}\n  path: {{\"*\": allow}}\n"
     ));
-    project.variables = vec![
-        (
-            "MOORING_PRIVATE_DESTINATIONS".into(),
-            format!("127.0.0.0/8:{}", host.port),
-        ),
-        (
-            "MOORING_CONNECT_TO".into(),
-            format!("{NAME}:{0}=127.0.0.1:{0}", host.port),
-        ),
-        ("MOORING_GIT_TOKEN".into(), TOKEN.into()),
-        ("MOORING_GIT_HOST".into(), format!("{NAME}:{}", host.port)),
-    ];
+    project.variables = variables(host);
     std::fs::write(
         project.path("script.yaml"),
         format!("announce: false\nturns:\n{turns}"),
@@ -194,6 +199,56 @@ async fn a_denied_push_is_an_error_of_git_with_the_reason_and_own_branches_need_
     assert!(results[1].contains("status 0"), "{results:?}");
     assert_eq!(host.has("refs/heads/main"), before);
     assert_eq!((host.has("refs/heads/mooring/x"), host.pushes()), (id, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_folder_is_filled_before_the_first_tool_runs_also_over_a_kill() {
+    let host = Host::start().await;
+    host.admit(Account::Bearer(TOKEN));
+    let look = "cat README src/lib; git log --format=%s origin/main; git status --short";
+    let mut project = Project::with_spec(&format!(
+        "repo: {{url: \"http://{NAME}:{}{PATH}\", partialClone: true}}\n\
+         models: [{{name: rehearsal, provider: rehearsal, model: ../script.yaml}}]\n\
+         policy:\n  tool: {{\"*\": allow}}\n  bash: {{\"*\": allow}}\n  path: {{\"*\": allow}}\n",
+        host.port
+    ));
+    project.variables = variables(&host);
+    std::fs::remove_dir_all(project.path(".git")).unwrap();
+    std::fs::write(
+        project.path("../script.yaml"),
+        format!("announce: false\nturns:\n{}- text: Done.\n", call(look)),
+    )
+    .unwrap();
+    // The host refuses at first: that is seen, and the tool waits.
+    host.fail(Fault::Hang);
+    let mut client = served(&project).await;
+    let conversation = project.submit(&mut client, 0, "look").await;
+    project
+        .until(&mut client, conversation, "a call that waits", |view| {
+            let waits = view.calls.iter().any(|call| call.note.contains(PATH));
+            waits.then_some(())
+        })
+        .await;
+    let status = project.mooring(&["status"]);
+    assert!(
+        told(&status).contains("checkout of http://git.test"),
+        "{}",
+        told(&status)
+    );
+    project.kill_harness().await;
+    host.fail(None);
+    let mut client = served(&project).await;
+    let view = project.idle(&mut client, conversation).await;
+    let results = results(&view);
+    for text in ["one\ntwo\n", "Write src/lib\nWrite README"] {
+        assert!(results[0].contains(text), "{results:?}");
+    }
+    let config = project.read(".git/config");
+    assert!(
+        config.contains("partialclonefilter = blob:none"),
+        "{config}"
+    );
+    assert!(!project.path(".git/mooring-checkout").exists());
 }
 
 /// Looks for the credential wherever a command can look. Its own text has it in two

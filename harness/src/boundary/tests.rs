@@ -70,7 +70,16 @@ impl Stage {
             connect_to: Vec::new(),
         };
         let outside = Outside::resolving(reach, names.clone());
-        let boundary = Boundary::new(source, outside, Arc::new(Metrics::new()));
+        let git = Gateway::new(git::Parts {
+            source: source.clone(),
+            world: Arc::new(outside.clone()),
+            credentials: git::Credentials::None,
+            tls: None,
+            patience: git::Patience::default(),
+            folder: "/nonexistent".into(),
+            project: None,
+        });
+        let boundary = Boundary::new(source, outside, git, Arc::new(Metrics::new()));
         boundary.credentials.opened([7; 32]);
         let secret = boundary.credentials.admit(&call()).unwrap();
         let (opens, from_opens) = Mux::new(Side::Opens, 20_000);

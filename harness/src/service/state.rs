@@ -88,6 +88,11 @@ impl Service {
                 ..Default::default()
             },
         };
+        if let Some(why) = self.hands.checkout.waits()
+            && sandbox.error.is_empty()
+        {
+            sandbox.error = why;
+        }
         if let Some(address) = self.link.remote() {
             sandbox.address = address.to_owned();
             sandbox.project = self

@@ -33,6 +33,7 @@ use checkout::Checkout;
 
 use crate::{
     boundary::Boundary,
+    checkout::Checkout,
     mcp::Servers,
     sandbox::{Link, State},
     workspace::Source,
@@ -46,6 +47,8 @@ pub struct Hands {
     pub source: Arc<Source>,
     /// What commands reach outside.
     pub boundary: Arc<Boundary>,
+    /// The project's first checkout, which tools wait for.
+    pub checkout: Arc<Checkout>,
     /// Canonical paths on which the gate has decided, by call. The operation
     /// that follows names exactly these.
     decided: Mutex<HashMap<TaskId, String>>,
@@ -57,11 +60,17 @@ pub struct Hands {
 
 impl Hands {
     /// Hands for one harness.
-    pub fn new(link: Arc<Link>, source: Arc<Source>, boundary: Arc<Boundary>) -> Arc<Hands> {
+    pub fn new(
+        link: Arc<Link>,
+        source: Arc<Source>,
+        boundary: Arc<Boundary>,
+        checkout: Arc<Checkout>,
+    ) -> Arc<Hands> {
         Arc::new(Hands {
             link,
             source,
             boundary,
+            checkout,
             decided: Mutex::default(),
             checkouts: Mutex::default(),
             engine: OnceLock::new(),
@@ -102,6 +111,9 @@ impl Hands {
 
     /// What an intent remembers: where it will run, and on which path.
     async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
+        if let Some(why) = self.checkout.soon().await {
+            return Err(ToolFailure::Unreachable(why));
+        }
         let status = match self.link.state() {
             State::Ready(status) => status,
             State::Refused { reason, .. } => return Err(ToolFailure::Failed(reason)),
