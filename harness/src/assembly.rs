@@ -362,6 +362,8 @@ mod tests {
             keys: Arc::new(KeyStore::new()),
             link: Link::new(place, true),
             outside: Outside::new(crate::boundary::Reach::default()),
+            git: git::Credentials::None,
+            local: false,
         }
         .open()
         .await
