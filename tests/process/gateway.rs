@@ -41,6 +41,11 @@ struct Met {
 
 impl Met {
     async fn new(host: &Host, credentials: Credentials, policy: &str) -> Met {
+        Met::patient(host, credentials, policy, Duration::from_secs(60)).await
+    }
+
+    /// With a host that may take so long to answer.
+    async fn patient(host: &Host, credentials: Credentials, policy: &str, answer: Duration) -> Met {
         let folder = host.folder("work");
         let url = format!("http://127.0.0.1:{}{PATH}", host.port);
         let file = folder.join("workspace.yaml");
@@ -58,9 +63,9 @@ impl Met {
             credentials,
             tls: None,
             patience: Patience {
-                answer: Duration::from_secs(2),
-                piece: Duration::from_secs(20),
-                push: Duration::from_secs(20),
+                answer,
+                piece: Duration::from_secs(60),
+                push: Duration::from_secs(120),
             },
             folder: folder.join("gateway"),
             project: None,
@@ -301,6 +306,9 @@ async fn a_host_that_fails_is_told_of_in_words_that_name_what_to_do() {
     let met = Met::new(&host, Credentials::None, ALLOW).await;
     let work = met.clone("work", &[]).await;
     commit(&work, "new", "new\n");
+    let patient = met;
+    let answer = Duration::from_secs(2);
+    let met = Met::patient(&host, Credentials::None, ALLOW, answer).await;
     let elsewhere = "https://elsewhere.example.com".to_owned();
     for (fault, expected) in [
         (Fault::Status(403), "give it the right there"),
@@ -329,7 +337,7 @@ async fn a_host_that_fails_is_told_of_in_words_that_name_what_to_do() {
         "http://127.0.0.1:{}/moved",
         host.port
     )));
-    let out = met
+    let out = patient
         .git(
             &work,
             &["push", "-q", "origin", "HEAD:refs/heads/mooring/x"],

@@ -431,7 +431,10 @@ impl Upstream {
             });
         }
         let encoding = answer.headers().get(header::CONTENT_ENCODING).cloned();
-        let piece = self.patience.piece;
+        let piece = match (service, what) {
+            (Service::ReceivePack, "result") => self.patience.push,
+            _ => self.patience.piece,
+        };
         let host = at.authority();
         let pieces = Body::new(answer.into_body()).into_data_stream();
         let pieces = futures::stream::unfold(Some(pieces), move |pieces| {
