@@ -102,7 +102,12 @@ impl Assembly {
             folder: database.with_file_name("git"),
             project: local.then(|| project.clone()),
         });
-        let boundary = Boundary::new(source.clone(), outside.clone(), git.clone(), metrics.clone());
+        let boundary = Boundary::new(
+            source.clone(),
+            outside.clone(),
+            git.clone(),
+            metrics.clone(),
+        );
         let checkout = Checkout::new(source.clone(), database.with_file_name("checkout"));
         let hands = Hands::new(
             link.clone(),
@@ -153,12 +158,8 @@ impl Assembly {
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
         git.opened(engine.clone());
+        boundary.opened(&engine).await?;
         checkout.opened(&engine.incarnation());
-        boundary.credentials.opened(
-            secret::key(&engine, "proxy")
-                .await
-                .map_err(Error::Session)?,
-        );
         servers.opened(&engine).await;
         let (stop, stopped) = watch::channel(None);
         let service = Arc::new(Service {

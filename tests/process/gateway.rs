@@ -82,6 +82,7 @@ impl Met {
                     conversation: ConversationId(1),
                     task: TaskId(7),
                     execution: "1-7".into(),
+                    autonomous: false,
                 };
                 tokio::spawn(gateway.clone().serve(origin, stream));
             }

@@ -26,7 +26,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, rustls};
 use tokio_stream::StreamExt;
 
 use super::{Boundary, Outside, Reach, Resolver, refusal::write};
-use crate::{default_workspace, metrics::Metrics, workspace::Source};
+use crate::{
+    default_workspace,
+    git::{self, Gateway},
+    metrics::Metrics,
+    workspace::Source,
+};
 
 const BOUND: Duration = Duration::from_secs(60);
 

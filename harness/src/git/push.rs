@@ -323,7 +323,8 @@ impl Story {
     }
 
     async fn question(&self, decision: &Decision) -> Result<Option<Passing>, End> {
-        let Some(engine) = self.gateway.engine.get() else {
+        let engine = self.gateway.engine.get();
+        let Some(engine) = engine.filter(|_| !self.origin.autonomous) else {
             return Ok(None);
         };
         let workspace = self.gateway.source.current();
