@@ -17,8 +17,8 @@ use tokio::{
 use crate::{
     books::Books,
     boundary::{Boundary, Outside},
-    checkout::Checkout,
     error::Error,
+    first_checkout::FirstCheckout,
     gate::PolicyGate,
     git::{self, Gateway},
     mcp::{self, Servers},
@@ -108,7 +108,7 @@ impl Assembly {
             git.clone(),
             metrics.clone(),
         );
-        let checkout = Checkout::new(source.clone(), database.with_file_name("checkout"));
+        let checkout = FirstCheckout::new(source.clone(), database.with_file_name("checkout"));
         let hands = Hands::new(
             link.clone(),
             source.clone(),
@@ -205,7 +205,7 @@ impl Harness {
             service.link.clone(),
         ));
         let (link, engine) = (service.link.clone(), service.engine.clone());
-        let checkout = service.hands.checkout.clone();
+        let checkout = service.hands.first_checkout.clone();
         self.linking = Some(tokio::spawn(async move {
             link.run(|| {
                 let (engine, checkout) = (engine.clone(), checkout.clone());
@@ -220,7 +220,9 @@ impl Harness {
         let (link, hands) = (service.link.clone(), service.hands.clone());
         let incarnation = service.engine.incarnation();
         tokio::spawn(async move {
-            let made = hands.checkout.make(&link, &hands.boundary, &incarnation);
+            let made = hands
+                .first_checkout
+                .make(&link, &hands.boundary, &incarnation);
             made.await;
         });
         tokio::spawn(crate::boundary::follow(

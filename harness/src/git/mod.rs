@@ -152,16 +152,19 @@ impl Gateway {
 
     /// The Workspace's repository, or the folder's own.
     fn repo(&self) -> Option<Repo> {
-        let workspace = self.source.current();
-        workspace.spec.repo.clone().or_else(|| {
-            Some(Repo {
+        let named = self.source.current().spec.repo.clone();
+        match named {
+            Some(repo) if !repo.url.is_empty() => Some(repo),
+            // Of a repository without an address only the folder's own is known.
+            _ => Some(Repo {
                 url: origin_of(self.project.as_deref()?)?,
                 reference: None,
                 credentials_secret_ref: None,
                 partial_clone: false,
                 also_fetch: Vec::new(),
-            })
-        })
+                worktrees: Default::default(),
+            }),
+        }
     }
 
     /// The repositories by their numbers: the Workspace's own, then those that may be

@@ -88,7 +88,7 @@ impl Service {
                 ..Default::default()
             },
         };
-        if let Some(why) = self.hands.checkout.waits()
+        if let Some(why) = self.hands.first_checkout.waits()
             && sandbox.error.is_empty()
         {
             sandbox.error = why;

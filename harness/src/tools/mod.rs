@@ -33,7 +33,7 @@ use checkout::Checkout;
 
 use crate::{
     boundary::Boundary,
-    checkout::Checkout,
+    first_checkout::FirstCheckout,
     mcp::Servers,
     sandbox::{Link, State},
     workspace::Source,
@@ -48,7 +48,7 @@ pub struct Hands {
     /// What commands reach outside.
     pub boundary: Arc<Boundary>,
     /// The project's first checkout, which tools wait for.
-    pub checkout: Arc<Checkout>,
+    pub first_checkout: Arc<FirstCheckout>,
     /// Canonical paths on which the gate has decided, by call. The operation
     /// that follows names exactly these.
     decided: Mutex<HashMap<TaskId, String>>,
@@ -64,13 +64,13 @@ impl Hands {
         link: Arc<Link>,
         source: Arc<Source>,
         boundary: Arc<Boundary>,
-        checkout: Arc<Checkout>,
+        first_checkout: Arc<FirstCheckout>,
     ) -> Arc<Hands> {
         Arc::new(Hands {
             link,
             source,
             boundary,
-            checkout,
+            first_checkout,
             decided: Mutex::default(),
             checkouts: Mutex::default(),
             engine: OnceLock::new(),
@@ -111,7 +111,7 @@ impl Hands {
 
     /// What an intent remembers: where it will run, and on which path.
     async fn bind(&self, call: &Call) -> Result<Value, ToolFailure> {
-        if let Some(why) = self.checkout.soon().await {
+        if let Some(why) = self.first_checkout.soon().await {
             return Err(ToolFailure::Unreachable(why));
         }
         let status = match self.link.state() {

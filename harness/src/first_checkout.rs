@@ -29,7 +29,7 @@ use crate::{
     workspace::Source,
 };
 
-const SCRIPT: &str = include_str!("checkout.sh");
+const SCRIPT: &str = include_str!("first_checkout.sh");
 /// How long it may take.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 /// Between a failure and the next try: doubling from, and to.
@@ -52,12 +52,18 @@ enum State {
 }
 
 /// The checkout of one harness.
-pub struct Checkout {
+pub struct FirstCheckout {
     source: Arc<Source>,
     state: watch::Sender<State>,
     /// The execution that may be running, which the daemon has to keep.
     execution: Mutex<Option<String>>,
     number: PathBuf,
+}
+
+/// The repository, where the Workspace names its address.
+fn named(source: &Source) -> Option<Repo> {
+    let repo = source.current().spec.repo.clone();
+    repo.filter(|repo| !repo.url.is_empty())
 }
 
 /// How one try ended.
@@ -71,14 +77,14 @@ enum Tried {
     Anew,
 }
 
-impl Checkout {
+impl FirstCheckout {
     /// A checkout whose number lies in the file `number`.
-    pub fn new(source: Arc<Source>, number: PathBuf) -> Arc<Checkout> {
-        let state = match source.current().spec.repo {
+    pub fn new(source: Arc<Source>, number: PathBuf) -> Arc<FirstCheckout> {
+        let state = match named(&source) {
             None => State::Done,
             Some(_) => State::Waits("the project folder is looked at".into()),
         };
-        Arc::new(Checkout {
+        Arc::new(FirstCheckout {
             source,
             state: watch::Sender::new(state),
             execution: Mutex::default(),
@@ -94,7 +100,7 @@ impl Checkout {
         }
     }
 
-    /// As [`Checkout::waits`], after a moment in which a quick look comes to its end.
+    /// As [`FirstCheckout::waits`], after a moment in which a quick look comes to its end.
     pub async fn soon(&self) -> Option<String> {
         let mut state = self.state.subscribe();
         let done = state.wait_for(|state| *state == State::Done);
@@ -146,7 +152,7 @@ impl Checkout {
             if sandboxes.wait_for(ready).await.is_err() {
                 return;
             }
-            let Some(repo) = self.source.current().spec.repo.clone() else {
+            let Some(repo) = named(&self.source) else {
                 break;
             };
             self.opened(incarnation);
