@@ -197,11 +197,22 @@ impl Server {
             self.standing.send_replace(Standing::Down { since, error });
             changed();
             tokio::select! {
+                () = self.sandbox_is_back(&means) => pause = self.limits.pause,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.limits.longest_pause),
                 () = self.wake.notified() => pause = self.limits.pause,
                 () = self.stop.cancelled() => return,
             }
         }
+    }
+
+    /// Returns once the sandbox of a server that runs there is reached, where it is not now.
+    async fn sandbox_is_back(&self, means: &Means) {
+        let mut states = means.link.changes();
+        let away = |state: &State| matches!(state, State::Down { .. });
+        if self.spec.url.is_some() || !away(&states.borrow()) {
+            return std::future::pending().await;
+        }
+        let _ = states.wait_for(|state| !away(state)).await;
     }
 
     fn put(&self, peer: Option<Peer<RoleClient>>) {
@@ -226,7 +237,13 @@ impl Server {
                 Ok(headers) => headers,
                 Err(missing) => return Ended::Error(missing),
             },
-            None => Default::default(),
+            None => {
+                means.link.tried().await;
+                if let State::Down { error, .. } = means.link.state() {
+                    return Ended::Error(format!("the sandbox is not reached: {error}"));
+                }
+                Default::default()
+            }
         };
         let opened = tokio::time::timeout(
             self.limits.start,
@@ -300,9 +317,6 @@ impl Server {
                 serve_client_with_ct(client, transport, ended).await
             }
             None => {
-                let mut states = means.link.changes();
-                let ready = states.wait_for(|state| !matches!(state, State::Down { .. }));
-                ready.await.map_err(|error| error.to_string())?;
                 let program = Program {
                     server: self.spec.name.clone(),
                     command: self.spec.command.clone(),
