@@ -68,6 +68,19 @@ impl Connection {
         if plan.cluster.is_some() {
             return Self::open_in_cluster(plan).await;
         }
+        // One that is just ending may answer and be gone before it is told of keys.
+        for attempt in 1..=RETRIES {
+            match Self::open_once(plan.clone()).await {
+                Err(error) if error.is_connection_loss() => {
+                    tokio::time::sleep(LOOK_AGAIN * 10 * attempt).await;
+                }
+                opened => return opened,
+            }
+        }
+        Self::open_once(plan).await
+    }
+
+    async fn open_once(plan: Plan) -> Result<Self, Error> {
         // A wrong file is told here, before anything is started with it.
         let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
         let (mut client, mut status) = Self::attach_or_start(&plan).await?;
@@ -214,7 +227,10 @@ impl Connection {
         };
         while !known(&self.status) && begun.elapsed() < SANDBOX_BOUND {
             tokio::time::sleep(LOOK_AGAIN).await;
-            self.refresh_status().await?;
+            match self.refresh_status().await {
+                Err(error) if error.is_connection_loss() => self.reopen().await?,
+                refreshed => drop(refreshed?),
+            }
         }
         Ok(())
     }
