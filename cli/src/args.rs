@@ -75,6 +75,12 @@ pub enum Command {
     Compact(CompactArgs),
     /// Begin a conversation with the history of another one, and print its number.
     Fork(ForkArgs),
+    /// Write a conversation to a file, whole: JSON Lines that `mooring import` restores.
+    Export(ExportArgs),
+    /// Restore a conversation that was exported, under a new number.
+    Import(ImportArgs),
+    /// Delete a conversation; what forks of it still show is kept for them.
+    Delete(DeleteArgs),
     /// Stop the run of a conversation and withdraw what is queued in it.
     Abort(AbortArgs),
     /// List or revoke what was approved for more than once.
@@ -566,6 +572,36 @@ pub struct ForkArgs {
     /// Its model, by its name in the Workspace; without this the same.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+}
+
+/// `mooring export`.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// The conversation.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: i64,
+    /// Where it is written; without this to standard output.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `mooring import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// What `mooring export` wrote; `-` reads it from standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `mooring delete`.
+#[derive(Clone, Debug, Args)]
+pub struct DeleteArgs {
+    /// The conversation.
+    #[arg(value_name = "CONVERSATION")]
+    pub conversation: i64,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `mooring grants`.

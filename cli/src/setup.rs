@@ -196,6 +196,11 @@ pub fn ask(question: &str) -> Result<bool, Error> {
     ask_for(question, Enter::Yes)
 }
 
+/// Asks a question at the terminal; an empty answer is no.
+pub fn ask_first(question: &str) -> Result<bool, Error> {
+    ask_for(question, Enter::No)
+}
+
 fn ask_for(question: &str, enter: Enter) -> Result<bool, Error> {
     let mut err = std::io::stderr();
     let choice = match enter {

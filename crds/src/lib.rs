@@ -38,6 +38,6 @@ pub use schema::{APPROVAL_RULES, Rule, WORKSPACE_RULES, approval_crd, workspace_
 pub use status::{Phase, UsageToday, WorkspaceStatus, condition};
 pub use validate::{Problem, https_form, validate, validate_in_cluster};
 pub use workspace::{
-    Approvals, Budgets, Member, ModelSpec, PerRunBudget, Price, Provider, Repo, Role, SandboxSpec,
-    SecretKeyRef, SecretRef, Thinking, Workspace, WorkspaceSpec, Worktrees,
+    Approvals, Budgets, Member, ModelSpec, PerRunBudget, Price, Provider, Repo, Retention, Role,
+    SandboxSpec, SecretKeyRef, SecretRef, Thinking, Workspace, WorkspaceSpec, Worktrees,
 };

@@ -143,6 +143,14 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "spec.sandbox.caBundle",
         "self.contains('-----BEGIN CERTIFICATE-----') && !self.contains('PRIVATE KEY-----')",
         "caBundle has to be certificates in PEM, without a private key",
+        "spec.retention.transcripts",
+        DURATION,
+        "transcripts has to be a duration such as 90d; leave it away to keep them for ever",
+    ),
+    rule(
+        "spec.retention.audit",
+        DURATION,
+        "audit has to be a duration such as 365d; leave it away to keep it for ever",
     ),
     rule(
         "spec.sandbox.storage.size",
@@ -319,6 +327,8 @@ fn workspace_bounds() -> Vec<(&'static str, Value)> {
         ("spec.approvals.timeout", json!({"maxLength": 32})),
         ("spec.budgets.perRun.costUsd", json!({"maxLength": 32})),
         ("spec.budgets.perRun.wallTime", json!({"maxLength": 32})),
+        ("spec.retention.transcripts", json!({"maxLength": 32})),
+        ("spec.retention.audit", json!({"maxLength": 32})),
         ("spec.sandbox.env", json!({"maxProperties": 200})),
         ("spec.sandbox.env{}", json!({"maxLength": 32768})),
         (

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use crate::duration::{duration, usd_micros};
 use crate::{
     Approvals, Budgets, DiscordSpec, McpServer, Member, ModelSpec, Policy, PolicyTest, Price,
-    Provider, Repo, SandboxSpec, WorkspaceSpec,
+    Provider, Repo, Retention, SandboxSpec, WorkspaceSpec,
 };
 
 /// One thing that is wrong with a Workspace.
@@ -65,6 +65,7 @@ pub fn validate(spec: &WorkspaceSpec) -> Vec<Problem> {
     problems.approvals(&spec.approvals);
     problems.budgets(&spec.budgets);
     problems.mcp(&spec.mcp);
+    problems.retention(&spec.retention);
     problems.sandbox(&spec.sandbox);
     problems.0
 }
@@ -397,6 +398,21 @@ impl Problems {
                 Some(time) => Ok(time),
             });
             self.check("budgets.perRun.wallTime", time);
+        }
+    }
+
+    fn retention(&mut self, retention: &Retention) {
+        for (field, time) in [
+            ("transcripts", &retention.transcripts),
+            ("audit", &retention.audit),
+        ] {
+            let Some(time) = time else { continue };
+            let time = duration(time).and_then(|time| match time {
+                None => Err("leave it away to keep them for ever".to_owned()),
+                Some(time) if time.is_zero() => Err("0 would keep nothing at all".into()),
+                Some(time) => Ok(time),
+            });
+            self.check(format_args!("retention.{field}"), time);
         }
     }
 

@@ -27,6 +27,7 @@ fn good() -> serde_json::Value {
         "approvals": {"timeout": "1h30m", "requesterMayApprove": true},
         "budgets": {"perRun": {"turns": 10, "toolCalls": 50, "tokens": 100000,
                                "costUsd": "2.50", "wallTime": "30m"}},
+        "retention": {"transcripts": "90d", "audit": "365d"},
         "sandbox": {"env": {"CI": "1"}, "readOnly": ["/opt/tools", "~/.cargo/bin"],
                     "outputBytes": 4096},
     })
@@ -242,6 +243,12 @@ fn each_wrong_value_is_told_with_its_path() {
             json!("1 h"),
             "spec.budgets.perRun.wallTime",
         ),
+        (
+            "/retention/transcripts",
+            json!("never"),
+            "spec.retention.transcripts",
+        ),
+        ("/retention/audit", json!("1y"), "spec.retention.audit"),
         ("/sandbox/env", json!({"A B": "x"}), "spec.sandbox.env.A B"),
         ("/sandbox/env", json!({"A": "x\u{0}"}), "spec.sandbox.env.A"),
         (

@@ -73,6 +73,9 @@ pub struct WorkspaceSpec {
     /// Servers whose tools the agent may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<McpServer>,
+    /// How long records are kept.
+    #[serde(skip_serializing_if = "Retention::is_default")]
+    pub retention: Retention,
     /// Where commands run.
     pub sandbox: SandboxSpec,
     /// The pod that holds conversations and credentials, in a cluster.
@@ -287,6 +290,26 @@ impl Default for Approvals {
             timeout: "4h".into(),
             requester_may_approve: false,
         }
+    }
+}
+
+/// How long records are kept. What is absent is kept for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Retention {
+    /// What belongs to transcripts beside what was said: ended tasks with their requests,
+    /// settled submissions, revisions of documents that no entry needs; `90d`. What was
+    /// said is kept until its conversation is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transcripts: Option<String>,
+    /// Rows of the audit; `365d`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
+}
+
+impl Retention {
+    fn is_default(&self) -> bool {
+        *self == Retention::default()
     }
 }
 

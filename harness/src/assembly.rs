@@ -225,6 +225,11 @@ impl Harness {
                 .make(&link, &hands.boundary, &incarnation);
             made.await;
         });
+        tokio::spawn(crate::retention::run(
+            service.source.clone(),
+            service.engine.clone(),
+            service.clock.clone(),
+        ));
         tokio::spawn(crate::boundary::follow(
             service.link.clone(),
             service.hands.boundary.clone(),

@@ -23,6 +23,7 @@ mod metrics;
 pub mod model;
 mod prompt;
 pub mod record;
+mod retention;
 mod run;
 mod sandbox;
 mod service;

@@ -32,6 +32,8 @@ pub enum Act {
     Resume,
     /// Give a conversation another model.
     Model,
+    /// Export, import or delete a conversation.
+    Transfer,
     /// Stop a run or withdraw an input of one's own.
     StopOwn,
     /// Stop somebody else's.
@@ -47,9 +49,12 @@ impl Act {
         match self {
             Act::Talk | Act::Fork | Act::StopOwn => Role::User,
             Act::Decide => Role::Approver,
-            Act::StopOthers | Act::Reset | Act::Resume | Act::Model | Act::GrantWorkspace => {
-                Role::Maintainer
-            }
+            Act::StopOthers
+            | Act::Reset
+            | Act::Resume
+            | Act::Model
+            | Act::Transfer
+            | Act::GrantWorkspace => Role::Maintainer,
         }
     }
 }
@@ -190,6 +195,8 @@ mod tests {
             (Some(Role::Approver), Act::GrantWorkspace, false),
             (Some(Role::Approver), Act::Resume, false),
             (Some(Role::Approver), Act::Model, false),
+            (Some(Role::Approver), Act::Transfer, false),
+            (Some(Role::Maintainer), Act::Transfer, true),
             (Some(Role::Maintainer), Act::GrantWorkspace, true),
             (Some(Role::Maintainer), Act::Resume, true),
         ] {

@@ -51,6 +51,74 @@ async fn a_conversation_is_forked_asked_beside_and_reset_from_the_command_line()
 }
 
 #[tokio::test]
+async fn a_conversation_leaves_as_a_file_is_deleted_and_comes_back_whole() {
+    let script = "announce: false\nturns:\n- calls: [{tool: bash, arguments: {command: echo hello}}]\n- text: Done.\n";
+    let project = Project::scripted(script, ALLOW);
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "first question").await;
+    project.idle(&mut client, conversation).await;
+    let id = conversation.to_string();
+    let printed = |arguments: &[&str]| {
+        let output = project.mooring(arguments);
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    // Numbers differ afterwards; what was said does not.
+    let words = |id: &str| {
+        let lines = printed(&["entries", id, "-o", "json"]);
+        let text = |line: &str| {
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", entry["kind"], entry["at"], entry["text"])
+        };
+        lines.lines().map(text).collect::<Vec<_>>()
+    };
+    let before = words(&id);
+    assert!(before.len() >= 4, "{before:?}");
+    let file = project.path("kept.jsonl");
+    let path = file.to_str().unwrap();
+    let said = printed(&["export", &id, "-o", path]);
+    assert!(said.contains("kept.jsonl"), "{said}");
+    assert_eq!(
+        printed(&["export", &id]).lines().count(),
+        std::fs::read_to_string(&file).unwrap().lines().count()
+    );
+
+    let asked = project.mooring(&["delete", &id]);
+    assert!(!asked.status.success(), "{}", told(&asked));
+    assert!(told(&asked).contains("--yes"), "{}", told(&asked));
+    printed(&["delete", &id, "--yes"]);
+    let gone = project.mooring(&["delete", &id, "--yes"]);
+    assert!(
+        told(&gone).contains("there is no conversation"),
+        "{}",
+        told(&gone)
+    );
+    assert!(!printed(&["conversations"]).contains("first question"));
+
+    let new = printed(&["import", path]);
+    assert_ne!(new, id);
+    assert_eq!(words(&new), before);
+    let audit = printed(&["audit", "--conversation", &new, "-o", "json"]);
+    assert!(audit.contains("echo hello"), "{audit}");
+    // The beginning of a file is no file.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let cut: Vec<_> = text
+        .lines()
+        .take(9)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    std::fs::write(&file, cut.concat()).unwrap();
+    let refused = project.mooring(&["import", path]);
+    assert!(!refused.status.success());
+    assert!(
+        told(&refused).contains("only the beginning"),
+        "{}",
+        told(&refused)
+    );
+    assert_eq!(printed(&["conversations"]).lines().count(), 1);
+}
+
+#[tokio::test]
 async fn a_side_chat_in_the_terminal_answers_and_the_way_back_is_told() {
     use std::io::Write as _;
     let script = "announce: false\nturns:\n- text: An answer.\n";

@@ -21,6 +21,7 @@ mod send;
 mod status;
 mod stop;
 mod tasks;
+mod transfer;
 mod usage;
 mod watch;
 mod worktrees;
@@ -65,6 +66,9 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
         Command::Worktrees(args) => worktrees::run(project, args).await,
         Command::Compact(args) => fork::run_compact(project, args).await,
         Command::Fork(args) => fork::run_fork(project, args).await,
+        Command::Export(args) => transfer::export(project, args).await,
+        Command::Import(args) => transfer::import(project, args).await,
+        Command::Delete(args) => transfer::delete(project, args).await,
         Command::Entries(args) => entries::run(project, args).await,
         Command::Grants(args) => grants::run(project, args).await,
         Command::Egress(args) => egress::run(project, args).await,

@@ -108,10 +108,10 @@ impl Renumber {
                     None if may_point_outside(table, name) => Value::Null,
                     None => return Err(format!("{name} {old} is none of its ids")),
                 };
-            } else if name.ends_with("commit") || name == "commit_no" {
-                if let Some(old) = value.as_i64() {
-                    *value = old.saturating_add(self.commits).into();
-                }
+            } else if (name.ends_with("commit") || name == "commit_no")
+                && let Some(old) = value.as_i64()
+            {
+                *value = old.saturating_add(self.commits).into();
             }
         }
         if table == "document" {

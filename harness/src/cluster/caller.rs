@@ -53,6 +53,8 @@ impl Caller {
                 "Diff",
                 "Answer",
                 "TaskGraph",
+                "Delete",
+                "Export",
                 "Usage",
                 "Status",
                 "Threads",

@@ -188,6 +188,62 @@ pub async fn list(
         .collect()
 }
 
+/// The table's name in exports.
+pub const TABLE: &str = "mooring_audit";
+
+/// Rows of one conversation after an id, as they are exported, at most 100.
+pub async fn exported(
+    pool: &SqlitePool,
+    conversation: ConversationId,
+    after: i64,
+) -> sqlx::Result<Vec<(i64, String)>> {
+    let rows = sqlx::query(
+        "SELECT id, json_object('at', at, 'conversation', conversation, 'call', call, 'tool', tool,
+                'arguments_hash', arguments_hash, 'requesters', requesters, 'verdict', verdict,
+                'record', record, 'decision', decision, 'outcome', outcome, 'ended_at', ended_at)
+         FROM mooring_audit WHERE conversation = ?1 AND id > ?2 ORDER BY id LIMIT 100",
+    )
+    .bind(conversation.0)
+    .bind(after)
+    .fetch_all(pool)
+    .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect()
+}
+
+/// A row that was exported, of a conversation and a call as they are called here.
+pub fn imported(conversation: ConversationId, call: i64, row: &Value) -> Statement {
+    Statement {
+        sql: "INSERT INTO mooring_audit
+                (at, conversation, call, tool, arguments_hash, requesters, verdict, record,
+                 decision, outcome, ended_at)
+              SELECT ?3->>'$.at', ?1, ?2, ?3->>'$.tool', ?3->>'$.arguments_hash',
+                     ?3->>'$.requesters', ?3->>'$.verdict', ?3->>'$.record', ?3->>'$.decision',
+                     ?3->>'$.outcome', ?3->>'$.ended_at'",
+        binds: vec![Bind::Int(conversation.0), Bind::Int(call), json(row)],
+    }
+}
+
+/// The ids of at most 200 rows from before a time, after an id.
+pub async fn older(pool: &SqlitePool, after: i64, since: Millis) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar(
+        "SELECT id FROM mooring_audit WHERE id > ?1 AND at < ?2 ORDER BY id LIMIT 200",
+    )
+    .bind(after)
+    .bind(since.0)
+    .fetch_all(pool)
+    .await
+}
+
+/// Removes rows.
+pub fn removed(ids: &[i64]) -> Statement {
+    Statement {
+        sql: "DELETE FROM mooring_audit WHERE id IN (SELECT value FROM json_each(?1))",
+        binds: vec![json(&ids)],
+    }
+}
+
 fn without_call(mut record: Value) -> Value {
     if let Value::Object(fields) = &mut record {
         fields.remove("call");

@@ -321,3 +321,12 @@ fn read(row: &SqliteRow) -> sqlx::Result<OutboxRow> {
         reply_to: row.try_get("reply_to")?,
     })
 }
+
+/// A conversation was deleted: what was to be shown of it is not any more.
+pub fn forgotten(conversation: ConversationId, now: Millis) -> Statement {
+    Statement {
+        sql: "UPDATE mooring_outbox SET closed_at = ?2, closed = 'the conversation was deleted'
+              WHERE conversation = ?1 AND closed_at IS NULL",
+        binds: vec![Bind::Int(conversation.0), Bind::Int(now.0)],
+    }
+}

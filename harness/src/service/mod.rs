@@ -11,6 +11,7 @@ mod resume;
 mod state;
 mod talk;
 mod threads;
+mod transfer;
 mod upload;
 mod watch;
 mod work;
@@ -360,6 +361,29 @@ impl wire::harness_server::Harness for Service {
     async fn role(&self, request: Request<wire::RoleRequest>) -> Answer<wire::RoleResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
         self.role(&actor).map(Response::new)
+    }
+
+    async fn delete(&self, request: Request<wire::DeleteRequest>) -> Answer<wire::DeleteResponse> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.delete(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    type ExportStream = Frames<wire::ExportChunk>;
+
+    async fn export(&self, request: Request<wire::ExportRequest>) -> Answer<Self::ExportStream> {
+        let actor = self.actor(&request, request.get_ref().author.as_ref());
+        self.export(actor, request.into_inner())
+            .await
+            .map(Response::new)
+    }
+
+    async fn import(
+        &self,
+        request: Request<Streaming<wire::ImportRequest>>,
+    ) -> Answer<wire::ImportResponse> {
+        self.import(request).await.map(Response::new)
     }
 
     async fn usage(&self, request: Request<wire::UsageRequest>) -> Answer<wire::UsageResponse> {

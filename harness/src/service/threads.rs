@@ -172,7 +172,7 @@ impl Service {
 }
 
 /// A stream fed by a task that ends when nobody reads any more.
-fn async_stream<T, F>(
+pub(super) fn async_stream<T, F>(
     feed: impl FnOnce(tokio::sync::mpsc::Sender<T>) -> F,
 ) -> tokio_stream::wrappers::ReceiverStream<T>
 where
