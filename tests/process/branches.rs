@@ -68,7 +68,7 @@ async fn a_conversation_leaves_as_a_file_is_deleted_and_comes_back_whole() {
         let lines = printed(&["entries", id, "-o", "json"]);
         let text = |line: &str| {
             let entry: serde_json::Value = serde_json::from_str(line).unwrap();
-            format!("{} {} {}", entry["kind"], entry["at"], entry["text"])
+            format!("{} {} {}", entry["kind"], entry["at_ms"], entry["text"])
         };
         lines.lines().map(text).collect::<Vec<_>>()
     };
