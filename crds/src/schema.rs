@@ -143,6 +143,8 @@ pub const WORKSPACE_RULES: &[Rule] = &[
         "spec.sandbox.caBundle",
         "self.contains('-----BEGIN CERTIFICATE-----') && !self.contains('PRIVATE KEY-----')",
         "caBundle has to be certificates in PEM, without a private key",
+    ),
+    rule(
         "spec.retention.transcripts",
         DURATION,
         "transcripts has to be a duration such as 90d; leave it away to keep them for ever",
