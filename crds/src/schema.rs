@@ -147,12 +147,12 @@ pub const WORKSPACE_RULES: &[Rule] = &[
     rule(
         "spec.retention.transcripts",
         DURATION,
-        "transcripts has to be a duration such as 90d; leave it away to keep them for ever",
+        "transcripts has to be a duration such as 90d",
     ),
     rule(
         "spec.retention.audit",
         DURATION,
-        "audit has to be a duration such as 365d; leave it away to keep it for ever",
+        "audit has to be a duration such as 365d",
     ),
     rule(
         "spec.sandbox.storage.size",
