@@ -9,7 +9,7 @@ use mooring_wire::harness as wire;
 use mooring_wire::harness::harness_server::Harness;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::double::{Double, Input, Thread, larger, now_ms};
 
@@ -31,6 +31,7 @@ impl Service {
 impl Harness for Service {
     type WatchStream = Frames<wire::WatchFrame>;
     type OutboxStream = Frames<wire::OutboxRow>;
+    type ExportStream = Frames<wire::ExportChunk>;
 
     async fn submit(&self, request: Request<wire::SubmitRequest>) -> Answer<wire::SubmitResponse> {
         self.here()?;
@@ -509,13 +510,35 @@ impl Harness for Service {
 
     async fn upload(
         &self,
-        _: Request<tonic::Streaming<wire::UploadRequest>>,
+        _: Request<Streaming<wire::UploadRequest>>,
     ) -> Answer<wire::UploadResponse> {
         Err(Status::unimplemented("the double has no sandbox"))
     }
 
     async fn resume(&self, _: Request<wire::ResumeRequest>) -> Answer<wire::ResumeResponse> {
         Err(Status::unimplemented("the double has no commands"))
+    }
+
+    async fn worktrees(
+        &self,
+        _: Request<wire::WorktreesRequest>,
+    ) -> Answer<wire::WorktreesResponse> {
+        Err(Status::unimplemented("the bot never asks for it"))
+    }
+
+    async fn delete(&self, _: Request<wire::DeleteRequest>) -> Answer<wire::DeleteResponse> {
+        Err(Status::unimplemented("the bot never asks for it"))
+    }
+
+    async fn export(&self, _: Request<wire::ExportRequest>) -> Answer<Self::ExportStream> {
+        Err(Status::unimplemented("the bot never asks for it"))
+    }
+
+    async fn import(
+        &self,
+        _: Request<Streaming<wire::ImportRequest>>,
+    ) -> Answer<wire::ImportResponse> {
+        Err(Status::unimplemented("the bot never asks for it"))
     }
 
     async fn stop(&self, _: Request<wire::StopRequest>) -> Answer<wire::StopResponse> {
