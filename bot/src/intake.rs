@@ -326,7 +326,6 @@ async fn admitted(
             if done.repeated || matches!(done.state.as_str(), "answered" | "unchanged") {
                 return true;
             }
-            let busy = bot.typing.is_on(thread);
             bot.health.count("inputs_total", 1);
             if done.state == "queued" || done.state == "placed" {
                 bot.typing.start_since(&bot.api, thread, since);
@@ -340,14 +339,13 @@ async fn admitted(
                         author,
                     },
                 );
-                if busy {
-                    let sign = if place.wanted.when_busy == WhenBusy::Steer {
-                        STEERS
-                    } else {
-                        QUEUED
-                    };
-                    let _ = bot.api.react(channel, message.id, sign, Method::PUT).await;
-                }
+                // An input is placed at once where nothing else is going.
+                let sign = if place.wanted.when_busy == WhenBusy::Steer {
+                    STEERS
+                } else {
+                    QUEUED
+                };
+                let _ = bot.api.react(channel, message.id, sign, Method::PUT).await;
             }
         }
         // The workspace is served by another place now, or by none: the message is

@@ -46,11 +46,6 @@ impl Typing {
         }
     }
 
-    /// Whether it types there.
-    pub fn is_on(&self, thread: Id) -> bool {
-        self.lock().contains_key(&thread)
-    }
-
     /// No longer.
     pub fn stop(&self, thread: Id) {
         self.lock().remove(&thread);
