@@ -147,13 +147,11 @@ fn harness_pod(input: &Input<'_>) -> Value {
             .push(json!({"name": name, "mountPath": format!("{KEYS}/{secret}"), "readOnly": true}));
         volumes.push(json!({"name": name, "secret": {"secretName": secret, "optional": true}}));
     }
-    let private: Vec<String> = input
-        .settings
-        .private_destinations
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let private = private.join(",");
+    let mut args = vec!["cluster".to_owned()];
+    args.extend(
+        (input.settings.private_destinations.iter())
+            .map(|destination| format!("--private-destination={destination}")),
+    );
     let sandbox = format!("{}:{GRPC_PORT}", input.names.host(Component::Sandbox));
     json!({
         "automountServiceAccountToken": false,
@@ -161,7 +159,7 @@ fn harness_pod(input: &Input<'_>) -> Value {
             "name": "harness",
             "image": input.settings.harness_image,
             "imagePullPolicy": "IfNotPresent",
-            "args": ["cluster"],
+            "args": args,
             "env": [
                 {"name": "MOORING_WORKSPACE", "value": input.names.workspace},
                 {"name": "MOORING_NAMESPACE", "value": input.names.namespace},
@@ -172,7 +170,6 @@ fn harness_pod(input: &Input<'_>) -> Value {
                 {"name": "MOORING_SANDBOX", "value": sandbox},
                 {"name": "MOORING_LISTEN", "value": format!("0.0.0.0:{GRPC_PORT}")},
                 {"name": "MOORING_HTTP", "value": format!("0.0.0.0:{HTTP_PORT}")},
-                {"name": "MOORING_PRIVATE_DESTINATIONS", "value": private},
                 // Else the C library keeps what a few long inputs took, for good.
                 {"name": "MALLOC_MMAP_THRESHOLD_", "value": "131072"},
                 {"name": "MALLOC_TRIM_THRESHOLD_", "value": "131072"},

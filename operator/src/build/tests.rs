@@ -251,9 +251,9 @@ fn each_referenced_secret_is_mounted_once_and_whole() {
 #[test]
 fn the_harness_is_told_what_private_networks_it_may_reach() {
     let set = find(&built(&small()), Kind::StatefulSet, "platform-harness");
-    let env = &set["spec"]["template"]["spec"]["containers"][0]["env"];
-    let told = json!({"name": "MOORING_PRIVATE_DESTINATIONS", "value": "10.1.2.0/24:443"});
-    assert!(env.as_array().unwrap().contains(&told), "{env}");
+    let args = &set["spec"]["template"]["spec"]["containers"][0]["args"];
+    let told = json!(["cluster", "--private-destination=10.1.2.0/24:443"]);
+    assert_eq!(*args, told);
 }
 
 #[test]
