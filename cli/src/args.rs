@@ -1,11 +1,17 @@
 //! The command line.
 
+mod place;
+mod process;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::ClusterArgs;
 use crate::commands::policy::PolicyArgs;
+
+pub use place::{PlaceArgs, PlaceCommand, ServeArgs};
+pub use process::{CommandArgs, HarnessArgs, SandboxArgs};
 
 /// Durable coding agents: talk to one in this terminal.
 ///
@@ -112,66 +118,6 @@ pub enum Command {
     /// The process that runs a project's commands.
     #[command(hide = true)]
     SandboxDaemon(SandboxArgs),
-}
-
-/// `mooring sandbox`.
-#[derive(Clone, Debug, Args)]
-pub struct PlaceArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: PlaceCommand,
-}
-
-/// What to do with a sandbox for another machine.
-#[derive(Clone, Debug, Subcommand)]
-pub enum PlaceCommand {
-    /// Serve the project's folder on this machine to the harness of another one.
-    ///
-    /// Files and commands of the agent are here, in a sandbox without network;
-    /// conversations, keys and decisions stay there. A code that is printed pairs
-    /// the two once; `mooring dev --sandbox HOST:PORT` there asks for it.
-    Serve(ServeArgs),
-    /// Show with which harness this project's sandbox is paired, or make a new code.
-    Pair {
-        /// Make a new code; whoever uses it takes the place of the paired harness.
-        #[arg(long)]
-        new: bool,
-    },
-    /// End a pairing: with an address that of this project's harness with the sandbox
-    /// there, without one that of the sandbox which is served here.
-    Forget {
-        /// The sandbox that this project no longer uses.
-        #[arg(value_name = "HOST:PORT")]
-        address: Option<String>,
-    },
-}
-
-/// `mooring sandbox serve`.
-#[derive(Clone, Debug, Args)]
-pub struct ServeArgs {
-    /// Where to listen.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7443")]
-    pub listen: std::net::SocketAddr,
-    /// Run commands even where nothing can hold them in a sandbox.
-    #[arg(long)]
-    pub allow_unisolated: bool,
-    /// What commands find.
-    #[command(flatten)]
-    pub commands: CommandArgs,
-}
-
-/// What commands in a sandbox find.
-#[derive(Clone, Debug, Default, Args)]
-pub struct CommandArgs {
-    /// Folder of this machine that commands may read; may be given several times.
-    #[arg(long, value_name = "FOLDER")]
-    pub read_only: Vec<PathBuf>,
-    /// Environment of commands, as NAME=VALUE; may be given several times.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<String>,
-    /// Bytes of output kept whole for one command.
-    #[arg(long, value_name = "BYTES")]
-    pub output_bytes: Option<u64>,
 }
 
 /// What starting the harness needs.
@@ -649,59 +595,6 @@ pub struct UsageArgs {
     /// How it is printed.
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-/// `mooring harness`: what a client starts.
-#[derive(Clone, Debug, Args)]
-pub struct HarnessArgs {
-    /// The state folder.
-    #[arg(long)]
-    pub state: PathBuf,
-    /// The socket to serve on.
-    #[arg(long)]
-    pub socket: PathBuf,
-    /// The sandbox daemon's socket.
-    #[arg(long)]
-    pub sandbox_socket: PathBuf,
-    /// The Workspace file.
-    #[arg(long, conflicts_with = "default_workspace")]
-    pub workspace: Option<PathBuf>,
-    /// No file: the default Workspace.
-    #[arg(long)]
-    pub default_workspace: bool,
-    /// Run commands even where nothing can hold them in a sandbox.
-    #[arg(long)]
-    pub allow_unisolated: bool,
-    /// Destinations in private networks that may be reached (`10.1.2.0/24:443`).
-    #[arg(
-        long = "private-destination",
-        env = "MOORING_PRIVATE_DESTINATIONS",
-        value_delimiter = ','
-    )]
-    pub private_destinations: Vec<mooring_crds::Destination>,
-    /// Names that lead elsewhere than the resolver says (`crates.io:443=10.1.2.3:8443`).
-    #[arg(long, env = "MOORING_CONNECT_TO", value_delimiter = ',')]
-    pub connect_to: Vec<mooring_harness::boundary::ConnectTo>,
-    /// HOST:PORT of the sandbox on another machine.
-    #[arg(long)]
-    pub sandbox: Option<String>,
-}
-
-/// `mooring sandbox-daemon`: what a harness starts.
-#[derive(Clone, Debug, Args)]
-pub struct SandboxArgs {
-    /// Folder of records, output and the sandbox's home.
-    #[arg(long)]
-    pub state: PathBuf,
-    /// The socket to serve on.
-    #[arg(long)]
-    pub socket: PathBuf,
-    /// Files of the project that commands may not change.
-    #[arg(long)]
-    pub protect: Vec<PathBuf>,
-    /// What commands find.
-    #[command(flatten)]
-    pub commands: CommandArgs,
 }
 
 #[cfg(test)]
