@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    state::CallOrigin,
+    state::{CallOrigin, Settled},
     step::{NONE, Step},
 };
 use crate::{
@@ -90,7 +90,6 @@ impl Step {
         state: ApprovalState,
         decision: Option<crate::gate::Decision>,
     ) -> Arc<Approval> {
-        let at = self.at;
         let round = self
             .active()
             .round
@@ -101,32 +100,7 @@ impl Step {
         approval.state = state;
         approval.decision = decision;
         let approval = Arc::new(approval.clone());
-        let outcome = super::state::Settled {
-            state,
-            decision: approval.decision.clone(),
-            used_at: None,
-        };
-        self.batch.put_task(TaskStep {
-            id: approval.task,
-            conversation: approval.conversation,
-            owner: Some(approval.call),
-            kind: task::kind::APPROVAL,
-            status: if state == ApprovalState::Aborted {
-                "aborted"
-            } else {
-                "done"
-            },
-            background: false,
-            abort_mark: None,
-            waits: None::<&()>,
-            input: NONE,
-            checkpoint: NONE,
-            outcome: Some(&outcome),
-            created_at: approval.asked_at,
-            ended_at: Some(at),
-        });
-        self.batch
-            .drop_open(approval.conversation, What::Approval, approval.task.0);
+        self.put_settled(&approval);
         if matches!(
             state,
             ApprovalState::Approved | ApprovalState::Denied | ApprovalState::Expired
@@ -139,15 +113,28 @@ impl Step {
                 Wake::Runnable,
             );
         }
-        self.changes.push(Change::ApprovalSettled {
-            approval: (*approval).clone(),
-        });
-        self.view.approvals.push((*approval).clone());
         approval
     }
 
     /// Makes an approval's task.
     pub fn ask(&mut self, ordinal: usize, approval: Approval) {
+        self.put_asked(&approval);
+        self.batch.put_open(
+            approval.conversation,
+            What::Call,
+            approval.call.0,
+            Wake::OnEvent,
+        );
+        let round = self
+            .active()
+            .round
+            .as_mut()
+            .expect("approvals belong to a round");
+        round.slots[ordinal].approvals.push(Arc::new(approval));
+    }
+
+    /// Writes a pending approval, and shows it.
+    pub(super) fn put_asked(&mut self, approval: &Approval) {
         self.batch.put_task(TaskStep {
             id: approval.task,
             conversation: approval.conversation,
@@ -156,8 +143,8 @@ impl Step {
             status: "waiting",
             background: false,
             abort_mark: None,
-            waits: None::<&()>,
-            input: Some(&approval),
+            waits: NONE,
+            input: Some(approval),
             checkpoint: NONE,
             outcome: NONE,
             created_at: approval.asked_at,
@@ -172,22 +159,49 @@ impl Step {
         };
         self.batch
             .put_open(approval.conversation, What::Approval, approval.task.0, wake);
-        self.batch.put_open(
-            approval.conversation,
-            What::Call,
-            approval.call.0,
-            Wake::OnEvent,
-        );
         self.changes.push(Change::ApprovalAsked {
             approval: approval.clone(),
         });
         self.view.approvals.push(approval.clone());
-        let round = self
-            .active()
-            .round
-            .as_mut()
-            .expect("approvals belong to a round");
-        round.slots[ordinal].approvals.push(Arc::new(approval));
+    }
+
+    /// Writes what a pending approval came to, and shows it.
+    pub(super) fn put_settled(&mut self, approval: &Approval) {
+        self.put_outcome(approval);
+        self.batch
+            .drop_open(approval.conversation, What::Approval, approval.task.0);
+        self.changes.push(Change::ApprovalSettled {
+            approval: approval.clone(),
+        });
+        self.view.approvals.push(approval.clone());
+    }
+
+    /// Writes an approval's end as it now stands.
+    pub(super) fn put_outcome(&mut self, approval: &Approval) {
+        let outcome = Settled {
+            state: approval.state,
+            decision: approval.decision.clone(),
+            used_at: approval.used_at,
+        };
+        let at = self.at;
+        self.batch.put_task(TaskStep {
+            id: approval.task,
+            conversation: approval.conversation,
+            owner: Some(approval.call),
+            kind: task::kind::APPROVAL,
+            status: match approval.state {
+                ApprovalState::Aborted => "aborted",
+                _ => "done",
+            },
+            background: false,
+            abort_mark: None,
+            waits: NONE,
+            input: NONE,
+            checkpoint: NONE,
+            outcome: Some(&outcome),
+            created_at: approval.asked_at,
+            ended_at: Some(at),
+        });
     }
 
     /// Moves a call's row.

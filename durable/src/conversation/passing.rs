@@ -7,20 +7,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     actor::{Actor, Effect, Over, Work},
-    state::Settled,
-    step::{NONE, Step},
+    step::Step,
 };
 use crate::{
     error::SessionError,
     gate::{Approval, ApprovalState, Decision},
     id::{Millis, TaskId},
-    ledger::{Change, RunState, Statement},
+    ledger::{RunState, Statement},
     on_the_way::{Asked, OnTheWay},
-    sql::{
-        call::state,
-        open_work::{Wake, What},
-        task::{self, TaskStep},
-    },
+    sql::call::state,
 };
 
 /// Somebody who waits for an approval.
@@ -249,7 +244,7 @@ impl Actor {
         }
         let mut step = self.step("settle");
         step.extra = extra;
-        step.put_settled(&Approval {
+        step.put_outcome(&Approval {
             used_at: Some(step.at),
             ..approval
         });
@@ -279,34 +274,7 @@ impl Step {
             on_the_way: true,
             used_at: None,
         };
-        self.batch.put_task(TaskStep {
-            id: approval.task,
-            conversation: approval.conversation,
-            owner: Some(approval.call),
-            kind: task::kind::APPROVAL,
-            status: "waiting",
-            background: false,
-            abort_mark: None,
-            waits: NONE,
-            input: Some(&approval),
-            checkpoint: NONE,
-            outcome: NONE,
-            created_at: approval.asked_at,
-            ended_at: None,
-        });
-        let wake = match approval.question.expires_at {
-            Some(at) => {
-                self.wake_at(at.0);
-                Wake::At(at.0)
-            }
-            None => Wake::OnEvent,
-        };
-        self.batch
-            .put_open(approval.conversation, What::Approval, approval.task.0, wake);
-        self.changes.push(Change::ApprovalAsked {
-            approval: approval.clone(),
-        });
-        self.view.approvals.push(approval.clone());
+        self.put_asked(&approval);
         let approval = Arc::new(approval);
         self.state.passing.push(approval.clone());
         approval
@@ -324,12 +292,6 @@ impl Step {
         approval.state = state;
         approval.decision = decision;
         self.put_settled(&approval);
-        self.batch
-            .drop_open(approval.conversation, What::Approval, approval.task.0);
-        self.changes.push(Change::ApprovalSettled {
-            approval: approval.clone(),
-        });
-        self.view.approvals.push(approval.clone());
         Some(approval)
     }
 
@@ -339,33 +301,6 @@ impl Step {
         for id in open {
             self.settle_passing(id, state, None);
         }
-    }
-
-    fn put_settled(&mut self, approval: &Approval) {
-        let outcome = Settled {
-            state: approval.state,
-            decision: approval.decision.clone(),
-            used_at: approval.used_at,
-        };
-        let at = self.at;
-        self.batch.put_task(TaskStep {
-            id: approval.task,
-            conversation: approval.conversation,
-            owner: Some(approval.call),
-            kind: task::kind::APPROVAL,
-            status: match approval.state {
-                ApprovalState::Aborted => "aborted",
-                _ => "done",
-            },
-            background: false,
-            abort_mark: None,
-            waits: NONE,
-            input: NONE,
-            checkpoint: NONE,
-            outcome: Some(&outcome),
-            created_at: approval.asked_at,
-            ended_at: Some(at),
-        });
     }
 
     /// Moves a call that is being executed between running and waiting.
