@@ -604,7 +604,11 @@ impl Engine {
     /// Executions of [`crate::tool::Replay::Attach`] calls whose task is open or
     /// whose release or kill is owed; the host ends and releases all others.
     pub async fn open_executions(&self) -> Result<Vec<String>, SessionError> {
-        let tasks = self.session().reader.ids(call::EXECUTIONS, &[]).await?;
+        let tasks = self
+            .session()
+            .reader
+            .column::<i64>(call::EXECUTIONS, &[])
+            .await?;
         Ok(tasks
             .into_iter()
             .map(|task| debts::execution(self.session(), TaskId(task)))

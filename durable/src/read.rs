@@ -248,21 +248,11 @@ impl Reader {
             .map_err(of_read)
     }
 
-    /// One column of ids, for sweeps.
-    pub async fn ids(&self, sql: &'static str, binds: &[i64]) -> Read<Vec<i64>> {
-        let mut query = sqlx::query(sql);
-        for bind in binds {
-            query = query.bind(bind);
-        }
-        let rows = query.fetch_all(&self.pool).await.map_err(of_read)?;
-        rows.iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()
-            .map_err(of_read)
-    }
-
-    /// One column of texts.
-    pub async fn texts(&self, sql: &'static str, binds: &[i64]) -> Read<Vec<String>> {
+    /// One column, for sweeps.
+    pub async fn column<T>(&self, sql: &'static str, binds: &[i64]) -> Read<Vec<T>>
+    where
+        T: for<'row> sqlx::Decode<'row, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+    {
         let mut query = sqlx::query(sql);
         for bind in binds {
             query = query.bind(bind);

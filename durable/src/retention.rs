@@ -45,7 +45,10 @@ impl Engine {
         ] {
             let mut after = 0;
             loop {
-                let ids = session.reader.ids(find, &[after, since.0, PAGE]).await?;
+                let ids = session
+                    .reader
+                    .column::<i64>(find, &[after, since.0, PAGE])
+                    .await?;
                 let Some(last) = ids.last() else { break };
                 after = *last;
                 *count += ids.len();
@@ -62,7 +65,7 @@ impl Engine {
         loop {
             let pairs = session
                 .reader
-                .texts(sql::REVISIONS, &[before, PAGE])
+                .column::<String>(sql::REVISIONS, &[before, PAGE])
                 .await?;
             if pairs.is_empty() {
                 return Ok(removed);
@@ -85,7 +88,7 @@ impl Engine {
         if reader.conversation(conversation).await?.is_none() {
             return Err(SessionError::NoConversation(conversation));
         }
-        let owned = reader.ids(OWNED, &[conversation.0]).await?;
+        let owned = reader.column::<i64>(OWNED, &[conversation.0]).await?;
         let works = reader.text_number(WORKS, &ids(&owned)).await?;
         if let Some(works) = works {
             return Err(SessionError::Working(ConversationId(works)));
@@ -129,7 +132,7 @@ pub(crate) async fn run(session: Arc<Session>) {
 }
 
 async fn sweep(session: &Arc<Session>) -> Result<(), SessionError> {
-    for id in session.reader.ids(sql::DELETED, &[]).await? {
+    for id in session.reader.column::<i64>(sql::DELETED, &[]).await? {
         if session.is_arriving(ConversationId(id)) {
             continue;
         }
@@ -139,7 +142,7 @@ async fn sweep(session: &Arc<Session>) -> Result<(), SessionError> {
             (sql::ENTRIES_OF, &sql::DROP_ENTRIES[..]),
         ] {
             loop {
-                let ids = session.reader.ids(find, &[id, PAGE]).await?;
+                let ids = session.reader.column::<i64>(find, &[id, PAGE]).await?;
                 if ids.is_empty() {
                     break;
                 }

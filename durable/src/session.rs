@@ -166,7 +166,7 @@ impl Session {
         let mut after = -1;
         loop {
             let binds: Vec<_> = first.iter().copied().chain([after, PAGE]).collect();
-            let page = self.reader.ids(sql, &binds).await?;
+            let page = self.reader.column::<i64>(sql, &binds).await?;
             for id in &page {
                 self.registry
                     .send(self, ConversationId(*id), Command::Poke(poke));
