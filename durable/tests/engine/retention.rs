@@ -2,7 +2,7 @@
 
 use mooring_durable::{
     Engine,
-    document::{DocumentChange, DocumentKind, ForkPolicy, History, Op, Scope},
+    document::{DocumentChange, Op, Scope},
     error::SessionError,
     id::{CommitNo, ConversationId, Millis},
     retention::Removed,
@@ -13,15 +13,8 @@ use serde_json::json;
 use crate::{
     branches::{fork_of, talk, told},
     support::*,
+    transfer::PLAN,
 };
-
-static PLAN: DocumentKind = DocumentKind::new(
-    "test.plan",
-    1,
-    History::Rewindable,
-    ForkPolicy::AsOf,
-    |_, value| Ok(value),
-);
 
 async fn set(engine: &Engine, id: ConversationId, value: i64) -> CommitNo {
     let change = DocumentChange {

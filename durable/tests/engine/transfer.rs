@@ -18,7 +18,8 @@ use crate::{
     support::*,
 };
 
-static PLAN: DocumentKind = DocumentKind::new(
+/// A document as people's plans are.
+pub static PLAN: DocumentKind = DocumentKind::new(
     "test.plan",
     1,
     History::Rewindable,
