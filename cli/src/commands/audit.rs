@@ -6,50 +6,33 @@ use jiff::tz::TimeZone;
 use mooring_wire::harness::AuditRequest;
 use serde_json::Value;
 
-use super::say;
-use crate::args::{AuditArgs, Output};
+use super::records;
+use crate::args::AuditArgs;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::text::one_line;
 use crate::{format, setup, terminal};
 
-/// Rows that are asked for at once.
-const PAGE: u32 = 1_000;
-
 /// Prints rows, the oldest first.
 pub async fn run(project: Option<&Path>, args: AuditArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let mut client = connection.client();
     let width = terminal::stdout().width;
-    let (mut after, mut printed) = (args.after, 0u64);
-    while args.limit == 0 || printed < args.limit {
-        let left = match args.limit {
-            0 => PAGE,
-            limit => u32::try_from(limit - printed).map_or(PAGE, |left| left.min(PAGE)),
-        };
+    let page = |after, limit| {
+        let mut client = connection.client();
         let request = AuditRequest {
             conversation: args.conversation.unwrap_or_default(),
             after,
-            limit: left,
+            limit,
         };
-        let rows = client.audit(request).await?.into_inner().rows;
-        let Some(last) = rows.last() else { break };
-        after = last.id;
-        for row in &rows {
-            printed += 1;
-            match args.output.output {
-                Output::Json => say(&row.json)?,
-                Output::Text => {
-                    let row: Value = serde_json::from_str(&row.json).unwrap_or_default();
-                    say(line(&row, format::now_ms(), &TimeZone::system(), width))?;
-                }
-            }
+        async move {
+            let rows = client.audit(request).await?.into_inner().rows;
+            Ok(rows.into_iter().map(|row| (row.id, row.json)).collect())
         }
-    }
-    if printed == 0 && args.output.output == Output::Text {
-        say("nothing was decided yet")?;
-    }
-    Ok(Exit::Done)
+    };
+    records::print(&args, "nothing was decided yet", page, |row| {
+        line(row, format::now_ms(), &TimeZone::system(), width)
+    })
+    .await
 }
 
 /// One line of the list: when, what, how it was decided, by which rule and whom,

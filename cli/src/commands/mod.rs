@@ -16,6 +16,7 @@ mod grants;
 mod init;
 mod objects;
 pub mod policy;
+mod records;
 pub mod sandbox;
 mod send;
 mod status;
