@@ -176,18 +176,8 @@ impl State {
     /// Keeps the Workspace file that a harness is started with.
     pub fn use_workspace(&self, file: Option<&Path>) -> Result<(), Error> {
         use std::os::unix::ffi::OsStrExt;
-        let mark = self.workspace_mark();
-        let kept = match file {
-            Some(file) => fs::write(&mark, file.as_os_str().as_bytes()),
-            None => match fs::remove_file(&mark) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            },
-        };
-        kept.map_err(|error| Error::Path {
-            path: mark,
-            why: error.to_string(),
-        })
+        let path = file.map(|file| file.as_os_str().as_bytes());
+        keep(self.workspace_mark(), path)
     }
 
     /// Address of the sandbox on another machine that this project uses, whoever
@@ -198,18 +188,7 @@ impl State {
 
     /// Keeps where the commands of this project run.
     pub fn use_sandbox(&self, address: Option<&str>) -> Result<(), Error> {
-        let mark = self.sandbox_mark();
-        let kept = match address {
-            Some(address) => fs::write(&mark, address),
-            None => match fs::remove_file(&mark) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            },
-        };
-        kept.map_err(|error| Error::Path {
-            path: mark,
-            why: error.to_string(),
-        })
+        keep(self.sandbox_mark(), address.map(str::as_bytes))
     }
 
     fn sandbox_mark(&self) -> PathBuf {
@@ -447,6 +426,21 @@ fn write_identity(folder: &Path, id: &Identity) -> Result<(), Error> {
     let new = folder.join(format!("project.json.{}", std::process::id()));
     fs::write(&new, text).map_err(fail)?;
     fs::rename(&new, &path).map_err(fail)
+}
+
+/// Keeps a mark in the state folder, or takes it away.
+fn keep(mark: PathBuf, content: Option<&[u8]>) -> Result<(), Error> {
+    let kept = match content {
+        Some(content) => fs::write(&mark, content),
+        None => match fs::remove_file(&mark) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+    };
+    kept.map_err(|error| Error::Path {
+        path: mark,
+        why: error.to_string(),
+    })
 }
 
 #[cfg(test)]
