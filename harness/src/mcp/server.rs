@@ -320,15 +320,7 @@ impl Server {
                 let program = Program {
                     server: self.spec.name.clone(),
                     command: self.spec.command.clone(),
-                    env: means
-                        .source
-                        .current()
-                        .spec
-                        .sandbox
-                        .env
-                        .clone()
-                        .into_iter()
-                        .collect(),
+                    env: means.source.current().environment(),
                 };
                 let link = means.link.clone();
                 let pipe = program

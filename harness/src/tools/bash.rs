@@ -184,15 +184,7 @@ impl Act for Bash {
 
 /// What the Workspace sets, and over it what leads to the world.
 fn environment(hands: &Hands, call: &Call) -> HashMap<String, String> {
-    let mut all: HashMap<String, String> = hands
-        .source
-        .current()
-        .spec
-        .sandbox
-        .env
-        .clone()
-        .into_iter()
-        .collect();
+    let mut all = hands.source.current().environment();
     if let Some(status) = hands.link.status() {
         all.extend(hands.boundary.environment(call, &status.tunnel_address));
     }

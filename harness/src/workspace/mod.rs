@@ -4,6 +4,7 @@ mod default;
 mod loosened;
 
 use std::{
+    collections::HashMap,
     path::PathBuf,
     sync::{Arc, RwLock},
 };
@@ -42,6 +43,11 @@ impl Loaded {
             digest: mooring_durable::id::Hash::of(&json).0,
             spec: workspace.spec,
         }
+    }
+
+    /// The environment that the team gives to commands.
+    pub fn environment(&self) -> HashMap<String, String> {
+        self.spec.sandbox.env.clone().into_iter().collect()
     }
 
     /// How long an approval stays open; `None` is for ever.
