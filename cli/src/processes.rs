@@ -260,13 +260,7 @@ pub fn run_harness(project: Option<PathBuf>, args: HarnessArgs) -> ExitCode {
 /// it makes namespaces and goes on in a process inside them.
 pub fn run_sandbox_daemon(project: Option<PathBuf>, args: SandboxArgs) -> ExitCode {
     own_session();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .init();
+    mooring_sandbox::log_to_stderr();
     let served = daemon_options(project, args, |name| std::env::var_os(name))
         .and_then(|options| mooring_sandbox::run_dev(options).map_err(|error| error.to_string()));
     match served {

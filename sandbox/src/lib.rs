@@ -74,3 +74,14 @@ fn run(entered: Entered) -> Result<(), SandboxError> {
     let runtime = runtime().map_err(SandboxError::setup("runtime"))?;
     runtime.block_on(serve(entered))
 }
+
+/// Writes the daemon's log to standard error, as `RUST_LOG` says or at `info`.
+pub fn log_to_stderr() {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .init();
+}

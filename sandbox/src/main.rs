@@ -117,13 +117,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 fn main() -> Result<(), anyhow::Error> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .init();
+    mooring_sandbox::log_to_stderr();
     Ok(run(Arguments::parse().place)?)
 }
 

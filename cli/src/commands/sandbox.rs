@@ -41,13 +41,7 @@ fn states() -> Result<StateHome, Error> {
 
 /// Serves until it is ended.
 fn serve(project: Option<&Path>, args: ServeArgs) -> Result<(), Error> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .init();
+    mooring_sandbox::log_to_stderr();
     let project = setup::project(project)?;
     let state = states()?.served(&project)?;
     let options = processes::sandbox_options(project.root, state, args.commands, |name| {
