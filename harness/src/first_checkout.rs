@@ -227,10 +227,7 @@ impl FirstCheckout {
                 return Tried::Lost;
             }
             Ok(_) => {}
-            Err(status) if lost(&status) => {
-                link.lost();
-                return Tried::Lost;
-            }
+            Err(status) if link.broke(&status) => return Tried::Lost,
             // Another Workspace made this try, or the daemon does not take it.
             Err(status) if status.code() == tonic::Code::AlreadyExists => return Tried::Anew,
             Err(status) => return Tried::Failed(status.message().to_owned()),
@@ -267,14 +264,6 @@ impl FirstCheckout {
         let _ = client.release(release).await;
         tried
     }
-}
-
-fn lost(status: &tonic::Status) -> bool {
-    use tonic::Code;
-    matches!(
-        status.code(),
-        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown
-    )
 }
 
 fn ended(outcome: &Outcome, words: &Words) -> Tried {

@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mooring_durable::id::Hash;
 use mooring_wire::sandbox::{
     AttachRequest, ExecRequest, Execution, ReleaseRequest, SignalRequest, attach_frame::Frame,
     outcome::End, sandbox_client::SandboxClient, signal_request::Signal,
 };
 use serde::de::IgnoredAny;
-use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, transport::Channel};
@@ -71,12 +71,12 @@ impl Program {
             return Err(reason);
         }
         let mut client = link.client()?;
-        let id = format!("mcp-{}-{:016x}", self.server, rand_id());
+        let id = format!("mcp-{}-{:016x}", self.server, rand::random::<u64>());
         let script = script(&self.command);
         let request = ExecRequest {
             execution: Some(Execution {
                 id: id.clone(),
-                args_hash: hex(&Sha256::digest(script.as_bytes())),
+                args_hash: Hash::of(script.as_bytes()).0,
             }),
             command: script,
             timeout_ms: LONGEST_MS,
@@ -299,23 +299,9 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn rand_id() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // Seeded anew for each by the standard library.
-    std::hash::RandomState::new().build_hasher().finish()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A failed method of the daemon, for people; the link is made again where it is broken.
 fn lost(link: &Link, status: &tonic::Status) -> String {
-    if matches!(
-        status.code(),
-        Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown
-    ) {
-        link.lost();
+    if link.broke(status) {
         return format!("the sandbox is not reached: {}", status.message());
     }
     status.message().to_owned()

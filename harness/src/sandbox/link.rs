@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 
 use super::{
     place::{Place, Pulse},
-    probe::{Proof, Targets},
+    probe::Proof,
 };
 
 /// A message may carry a whole file.
@@ -170,6 +170,19 @@ impl Link {
             .await;
     }
 
+    /// Whether a failed method says that the connection is broken; it is then made again.
+    pub fn broke(&self, status: &tonic::Status) -> bool {
+        use tonic::Code;
+        let broke = matches!(
+            status.code(),
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown
+        );
+        if broke {
+            self.lost();
+        }
+        broke
+    }
+
     /// Waits until it was tried to reach the daemon, a few seconds at most: a call that
     /// goes on right after a restart need not be told that its sandbox is away.
     pub async fn tried(&self) {
@@ -192,8 +205,7 @@ impl Link {
                 Ok((client, status)) => {
                     pause = Duration::from_millis(50);
                     self.sweep(&mut client.clone(), &status, open().await).await;
-                    let targets = self.place.targets().await;
-                    self.keep(client, status, &targets).await;
+                    self.keep(client, status).await;
                     since = now();
                 }
                 Err(error) => {
@@ -294,16 +306,11 @@ impl Link {
     }
 
     /// Serves a connection until it is lost.
-    async fn keep(
-        &self,
-        mut client: SandboxClient<Channel>,
-        status: StatusResponse,
-        targets: &Targets,
-    ) {
+    async fn keep(&self, mut client: SandboxClient<Channel>, status: StatusResponse) {
         let boot = status.boot_id.clone();
         let status = Arc::new(status);
         let mut probed = std::time::Instant::now();
-        let state = self.judge(&mut client, status.clone(), targets).await;
+        let state = self.judge(&mut client, status.clone()).await;
         let reached = !matches!(state, State::Down { .. });
         *self
             .client
@@ -332,7 +339,7 @@ impl Link {
             };
             if probed.elapsed() > rest {
                 probed = std::time::Instant::now();
-                match self.judge(&mut client, status.clone(), targets).await {
+                match self.judge(&mut client, status.clone()).await {
                     State::Down { .. } => break,
                     state => self.state.send_replace(state),
                 };
@@ -348,11 +355,21 @@ impl Link {
         });
     }
 
+    /// What listens in the sandbox on its own loopback may by chance have a port of
+    /// these: what answers has to answer at other ports too.
+    async fn prove(&self, client: &mut SandboxClient<Channel>) -> Proof {
+        match self.place.targets().await.probe(client).await {
+            Proof::Reached(_) if self.place.daemon().is_some() => {
+                self.place.targets().await.probe(client).await
+            }
+            proof => proof,
+        }
+    }
+
     async fn judge(
         &self,
         client: &mut SandboxClient<Channel>,
         status: Arc<StatusResponse>,
-        targets: &Targets,
     ) -> State {
         if status.grade == "not-isolated" && !self.allow_unisolated {
             let reason = format!(
@@ -365,7 +382,7 @@ impl Link {
                 egress: Egress::Unknown,
             };
         }
-        let proof = targets.probe(client).await;
+        let proof = self.prove(client).await;
         match proof {
             Proof::Denied => State::Ready(status),
             Proof::Lost(error) => State::Down {

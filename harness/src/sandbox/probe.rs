@@ -138,10 +138,11 @@ pub struct Targets {
 
 impl Targets {
     /// Listens on the loopback addresses of this machine's network, which a
-    /// sandbox with a network of its own cannot reach.
+    /// sandbox with a network of its own cannot reach. Not on 127.0.0.1: on that of its
+    /// own network the daemon listens, and a port may by chance be the same.
     pub async fn listen() -> Targets {
         let mut listeners = Vec::new();
-        for address in ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"] {
+        for address in ["127.0.0.2:0", "127.0.0.3:0", "[::1]:0"] {
             if let Ok(listener) = TcpListener::bind(address).await {
                 listeners.push(listener);
             }
@@ -286,5 +287,15 @@ mod tests {
             .map(|target| target.name)
             .collect();
         assert_eq!(live, ["api-server", "dns-udp"]);
+    }
+
+    #[tokio::test]
+    async fn no_target_here_is_where_the_daemon_listens_on_its_own_loopback() {
+        let targets = Targets::listen().await;
+        let daemon: IpAddr = [127, 0, 0, 1].into();
+        assert!(!targets.listeners.is_empty());
+        for listener in &targets.listeners {
+            assert_ne!(listener.local_addr().unwrap().ip(), daemon);
+        }
     }
 }

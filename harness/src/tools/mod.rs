@@ -26,7 +26,7 @@ use mooring_wire::sandbox::{
     ReleaseRequest, SignalRequest, sandbox_client::SandboxClient, signal_request::Signal,
 };
 use serde_json::{Value, json};
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Status, transport::Channel};
 
 use act::Act;
 use checkout::Checkout;
@@ -133,12 +133,9 @@ impl Hands {
 
     /// A status of the daemon as the engine understands it.
     fn failure(&self, status: &Status) -> ToolFailure {
-        match status.code() {
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown => {
-                self.link.lost();
-                ToolFailure::Unreachable(status.message().to_owned())
-            }
-            _ => ToolFailure::Failed(status.message().to_owned()),
+        match self.link.broke(status) {
+            true => ToolFailure::Unreachable(status.message().to_owned()),
+            false => ToolFailure::Failed(status.message().to_owned()),
         }
     }
 
