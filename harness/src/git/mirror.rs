@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    io::{BufReader, Seek},
+    io::BufReader,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
@@ -143,9 +143,8 @@ impl Mirrors {
         blocking(move || {
             let mut places = Vec::new();
             let mut folder = None;
-            if let Some(mut pack) = pack {
+            if let Some(pack) = pack {
                 let place = Folder(unique(&own)?);
-                pack.rewind().map_err(told)?;
                 index(&pack, &place.0)?;
                 places.push(place.0.clone());
                 folder = Some(Arc::new(place));
@@ -187,12 +186,7 @@ impl Mirrors {
         let answer = answer.map_err(|failure| failure.to_string())?;
         let pack = take(answer.body, &self.spool()).await?;
         let place = mirror.clone();
-        blocking(move || {
-            let mut file = pack.file;
-            file.rewind().map_err(told)?;
-            index(&file, &place)
-        })
-        .await?;
+        blocking(move || index(&pack.open().map_err(told)?, &place)).await?;
         known.extend(wants);
         while known.len() > MOST_TIPS {
             known.pop_front();
@@ -208,7 +202,8 @@ fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-async fn blocking<T: Send + 'static>(
+/// Runs what reads objects, beside the others.
+pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {

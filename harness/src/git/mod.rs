@@ -29,7 +29,6 @@ use std::{
 };
 
 use axum::body::Body;
-use futures::TryStreamExt;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
@@ -40,7 +39,6 @@ use hyper_util::rt::TokioIo;
 use mooring_crds::Repo;
 use mooring_durable::Engine;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::io::StreamReader;
 
 pub use address::{Address, Service};
 pub use credential::{Source as Credentials, VARIABLES};
@@ -170,20 +168,18 @@ impl Gateway {
     /// The repositories by their numbers: the Workspace's own, then those that may be
     /// fetched from.
     fn addresses(&self) -> Vec<Address> {
-        let Some(repo) = self.repo() else {
-            return Vec::new();
-        };
-        let urls = std::iter::once(&repo.url).chain(&repo.also_fetch);
-        urls.filter_map(|url| Address::parse(url)).collect()
+        self.repo()
+            .map_or_else(Vec::new, |repo| addresses_of(&repo))
     }
 
     fn repository(&self, number: usize) -> Option<Repository> {
-        let addresses = self.addresses();
+        let repo = self.repo()?;
+        let addresses = addresses_of(&repo);
         let address = addresses.get(number)?.clone();
         let own = addresses.first()?;
         let same_host =
             (address.tls, &address.host, address.port) == (own.tls, &own.host, own.port);
-        let secret = self.repo()?.credentials_secret_ref;
+        let secret = repo.credentials_secret_ref;
         Some(Repository {
             secret: secret.filter(|_| same_host).map(|it| it.name),
             address,
@@ -320,8 +316,7 @@ impl Gateway {
         if request.headers().contains_key(header::CONTENT_ENCODING) {
             return refused(Service::ReceivePack, asks, "a compressed push is not taken");
         }
-        let body = Body::new(request.into_body()).into_data_stream();
-        let mut from = StreamReader::new(body.map_err(std::io::Error::other));
+        let mut from = mirror::reader(Body::new(request.into_body()));
         let read = receive::read(&mut from, &self.mirrors.spool(), receive::MOST_PACK).await;
         match read {
             // git asks this once before a long push, to see whether it is let in.
@@ -334,6 +329,16 @@ impl Gateway {
             Err(why) => refused(Service::ReceivePack, asks, &why.to_string()),
         }
     }
+}
+
+/// Where the Workspace's own cannot be read there are none: another one would take its
+/// number, and with it its credential and its pushes.
+fn addresses_of(repo: &Repo) -> Vec<Address> {
+    let Some(own) = Address::parse(&repo.url) else {
+        return Vec::new();
+    };
+    let others = repo.also_fetch.iter().filter_map(|url| Address::parse(url));
+    std::iter::once(own).chain(others).collect()
 }
 
 impl Repository {
@@ -404,4 +409,38 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repo(url: &str, also_fetch: &[&str]) -> Repo {
+        Repo {
+            url: url.into(),
+            reference: None,
+            credentials_secret_ref: None,
+            partial_clone: false,
+            also_fetch: also_fetch.iter().map(|url| (*url).to_owned()).collect(),
+            worktrees: Default::default(),
+        }
+    }
+
+    #[test]
+    fn no_other_repository_takes_the_number_of_the_workspaces_own() {
+        let other = "https://git.example.com/acme/protos.git";
+        let own = "https://git.example.com/acme/platform.git";
+        let both = addresses_of(&repo(own, &[other]));
+        assert_eq!(
+            both,
+            [own, other].map(|url| Address::parse(url).expect("an address"))
+        );
+        // What is accepted as a url and is no address.
+        for own in [
+            "https://git.example.com/acme?x",
+            "https://git.example.com/a/../b",
+        ] {
+            assert_eq!(addresses_of(&repo(own, &[other])), [], "{own}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A push: decided, asked about where the policy says so, sent on byte by byte as it
 //! was spooled, and reported in git's own words.
 
-use std::{future::pending, io::Seek, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use tokio_util::io::ReaderStream;
 use super::{
     Gateway, Repository,
     address::Service,
-    mirror::{self, reader},
+    mirror::{self, blocking, reader},
     pkt::{self, Band, Pkt},
     receive::{Advert, Push, Update},
     summary::{self, Effect},
@@ -223,13 +223,13 @@ impl Story {
         let mirrors = &self.gateway.mirrors;
         let pack = || -> Result<Option<std::fs::File>, String> {
             let pack = self.push.pack.as_ref();
-            let file = pack.map(|pack| pack.file.try_clone()).transpose();
+            let file = pack.map(|pack| pack.open()).transpose();
             file.map_err(|error| error.to_string())
         };
         let objects = mirrors.open(&repository, pack()?).await?;
         let updates = self.push.updates.clone();
         let from = objects.clone();
-        let wants = run(move || Ok(mirror::wanted(&from.opened()?, &updates))).await?;
+        let wants = blocking(move || Ok(mirror::wanted(&from.opened()?, &updates))).await?;
         let objects = match wants.is_empty() {
             true => objects,
             false => {
@@ -241,7 +241,7 @@ impl Story {
             }
         };
         let updates = self.push.updates.clone();
-        run(move || {
+        blocking(move || {
             let opened = objects.opened()?;
             let effects = updates.iter();
             Ok(effects
@@ -424,8 +424,7 @@ impl Story {
             None => Body::from_stream(head),
             Some(pack) => {
                 let broken = |error| End::Failed(format!("the spooled push is gone: {error}"));
-                let mut file = pack.file.try_clone().map_err(broken)?;
-                file.rewind().map_err(broken)?;
+                let file = pack.open().map_err(broken)?;
                 length += pack.bytes;
                 let file = tokio::fs::File::from_std(file);
                 Body::from_stream(head.chain(ReaderStream::with_capacity(file, 64 << 10)))
@@ -533,13 +532,6 @@ impl Story {
             tracing::warn!(%error, "what became of a push is not kept");
         }
     }
-}
-
-async fn run<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err("what the push does could not be read".to_owned()))
 }
 
 /// A person's no, or nobody's yes, as git shows it.

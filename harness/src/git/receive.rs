@@ -96,10 +96,18 @@ pub struct Push {
 
 /// A spooled pack. Its file has no name any more, and is gone with the last handle.
 pub struct Pack {
-    /// The file.
-    pub file: std::fs::File,
+    file: std::fs::File,
     /// Its bytes.
     pub bytes: u64,
+}
+
+impl Pack {
+    /// Its bytes from the first on. Each reader has a place of its own in it: one that
+    /// was given up may still read.
+    pub fn open(&self) -> std::io::Result<std::fs::File> {
+        use std::os::fd::AsRawFd;
+        std::fs::File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
 }
 
 impl Push {
