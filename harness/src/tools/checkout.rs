@@ -39,6 +39,10 @@ impl Hands {
         {
             return Ok(Some(known));
         }
+        // There is nothing to make one of before the project is there.
+        if let Some(why) = self.first_checkout.soon().await {
+            return Err(ToolFailure::Unreachable(why));
+        }
         let owner = self.owner(conversation).await?;
         let parent = owner.origin.parent.map(|(parent, _)| parent);
         let add = Add {
