@@ -155,11 +155,12 @@ impl Servers {
                 }
             }
             for spec in &wanted.spec.mcp {
-                if servers
-                    .get(&spec.name)
-                    .is_none_or(|server| server.spec != *spec)
-                {
-                    let server = self.add(spec, Vec::new());
+                let known = servers.get(&spec.name);
+                if known.is_none_or(|server| server.spec != *spec) {
+                    let offers = known
+                        .filter(|old| is_same(&old.spec, spec))
+                        .map_or_else(Vec::new, |old| old.offers().to_vec());
+                    let server = self.add(spec, offers);
                     self.run(server);
                 }
             }
@@ -173,7 +174,6 @@ impl Servers {
         let mut kept = Value::Null;
         while changes.changed().await.is_ok() {
             changes.borrow_and_update();
-            // Only what was really heard takes the place of what is known.
             let mut offers = serde_json::Map::new();
             for server in self.list() {
                 let value = json!({ "spec": server.spec, "offers": *server.offers() });
@@ -358,11 +358,16 @@ impl Servers {
     }
 }
 
+/// Whether it is still the same server, however it is spoken to.
+fn is_same(old: &McpServer, new: &McpServer) -> bool {
+    old.url == new.url && old.command == new.command
+}
+
 /// What a server offered, where it is still the same one.
 fn stored_offers(stored: &Value, spec: &McpServer) -> Vec<Offer> {
     let known = &stored[&spec.name];
     let same = serde_json::from_value::<McpServer>(known["spec"].clone())
-        .is_ok_and(|old| old.url == spec.url && old.command == spec.command);
+        .is_ok_and(|old| is_same(&old, spec));
     match same {
         true => serde_json::from_value(known["offers"].clone()).unwrap_or_default(),
         false => Vec::new(),
