@@ -29,13 +29,17 @@ impl Service {
         let shared = self.link.status().map(|status| status.project.clone());
         let own = match self.source.current().spec.worktrees() {
             Worktrees::Shared => None,
-            Worktrees::PerThread => {
-                let found = self.hands.look_at_checkout(conversation).await;
-                found
-                    .ok()
-                    .filter(|found| found.exists)
-                    .map(|found| found.path)
-            }
+            Worktrees::PerThread => match self.hands.known_checkout(conversation) {
+                // A subagent's is that of whom it works for.
+                Some(known) => Some(known.path),
+                None => {
+                    let found = self.hands.look_at_checkout(conversation).await;
+                    found
+                        .ok()
+                        .filter(|found| found.exists)
+                        .map(|found| found.path)
+                }
+            },
         };
         let project = own.or(shared).map(|path| format!("{path}/"));
         let project = project.unwrap_or_default();
