@@ -13,7 +13,6 @@ use mooring_durable::{
     Engine,
     clock::{Clock, SystemClock},
     error::SessionError,
-    id::Millis,
     ledger::Statement,
 };
 use tokio::sync::mpsc;
@@ -21,7 +20,10 @@ use tokio::sync::mpsc;
 use super::credential::Origin;
 use crate::{
     metrics::Metrics,
-    record::egress::{self, Asked},
+    record::{
+        egress::{self, Asked},
+        usage,
+    },
 };
 
 /// Rows that wait to be written.
@@ -76,7 +78,7 @@ impl Book {
     /// The database is open: takes up the day's sum, and writes from now on.
     pub async fn opened(&self, engine: &Engine) -> Result<(), SessionError> {
         let now = SystemClock.now();
-        let day = day(now);
+        let day = usage::day(now);
         let bytes = egress::of_day(engine.reader(), &day)
             .await
             .map_err(|error| SessionError::Corrupt(error.to_string()))?;
@@ -120,7 +122,7 @@ impl Book {
 
     /// Whether the day has bytes left of `most`.
     pub fn has_left(&self, most: u64) -> bool {
-        let now = day(SystemClock.now());
+        let now = usage::day(SystemClock.now());
         let mut today = self.today();
         if today.day != now {
             *today = Today { day: now, bytes: 0 };
@@ -169,7 +171,7 @@ impl Book {
     }
 
     fn add(&self, bytes: u64) -> Statement {
-        let day = day(SystemClock.now());
+        let day = usage::day(SystemClock.now());
         let mut today = self.today();
         if today.day != day {
             *today = Today {
@@ -253,14 +255,6 @@ async fn write(engine: Engine, mut rows: mpsc::Receiver<Vec<Statement>>) {
             tracing::warn!(%error, "connections could not be recorded");
         }
     }
-}
-
-/// The day of a time, in UTC.
-fn day(at: Millis) -> String {
-    jiff::Timestamp::from_millisecond(at.0)
-        .unwrap_or_default()
-        .strftime("%Y-%m-%d")
-        .to_string()
 }
 
 #[cfg(test)]

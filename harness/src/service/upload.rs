@@ -1,11 +1,11 @@
 //! Files of messages, put into the sandbox beside the project.
 
+use mooring_durable::id::Hash;
 use mooring_wire::{
     code::{Code, status},
     harness::{self as wire, upload_request::Part},
     sandbox::{Execution, ReleaseRequest, ResolveRequest, WriteRequest, file_outcome::Outcome},
 };
-use sha2::{Digest, Sha256};
 use tonic::{Request, Status, Streaming};
 
 use super::Service;
@@ -85,10 +85,7 @@ impl Service {
             .await
             .map_err(|error| away(error.message().to_owned()))?
             .into_inner();
-        let args_hash = Sha256::digest(&content)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let args_hash = Hash::of(&content).0;
         let id = format!("upload-{message}-{name}");
         let request = WriteRequest {
             execution: Some(Execution {
