@@ -148,36 +148,17 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         Route::Input => channel,
         Route::Open => first.id,
     };
-    let Some(roles) = roles(bot, place, first).await else {
+    let Some(author) = author(bot, place, first).await else {
         return true;
     };
-    let author = wire::Author {
-        discord_user_id: first.author.id.to_string(),
-        discord_role_ids: roles.iter().map(Id::to_string).collect(),
-        display_name: first.author.shown().to_owned(),
-    };
     let mut text = String::new();
-    let mut left_out = Vec::new();
-    let mut parts = Vec::new();
     for message in &group {
         if !text.is_empty() {
             text.push('\n');
         }
         text.push_str(&message.text_without(bot.me));
-        let files = &message.attachments;
-        let fetched = attachment::fetch(&bot.api, place, &author, message.id, files).await;
-        parts.extend(fetched.parts);
-        left_out.extend(fetched.left_out);
     }
-    if !text.is_empty() {
-        parts.insert(
-            0,
-            wire::Part {
-                part: Some(wire::part::Part::Text(text.clone())),
-            },
-        );
-    }
-    if parts.is_empty() && left_out.is_empty() {
+    if text.is_empty() && group.iter().all(|message| message.attachments.is_empty()) {
         return true; // a sticker, or a bare mention
     }
     if thread == first.id && channel == place.wanted.channel {
@@ -188,6 +169,14 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
             Opened::Never => return true,
             Opened::NotNow => return false,
         }
+    }
+    let mut left_out = Vec::new();
+    let mut parts: Vec<wire::Part> = text_part(&text).into_iter().collect();
+    for message in &group {
+        let files = &message.attachments;
+        let fetched = attachment::fetch(&bot.api, place, &author, message.id, files).await;
+        parts.extend(fetched.parts);
+        left_out.extend(fetched.left_out);
     }
     if !left_out.is_empty() {
         say_left_out(bot, thread, first, &left_out).await;
@@ -441,6 +430,22 @@ async fn say(bot: &Bot, thread: Id, message: &Message, about: &str, text: String
     }
 }
 
+/// What is said, where anything is.
+fn text_part(text: &str) -> Option<wire::Part> {
+    let part = wire::part::Part::Text(text.to_owned());
+    (!text.is_empty()).then_some(wire::Part { part: Some(part) })
+}
+
+/// Who wrote a message; `None` for one who is no member of the guild.
+async fn author(bot: &Bot, place: &Place, message: &Message) -> Option<wire::Author> {
+    let roles = roles(bot, place, message).await?;
+    Some(wire::Author {
+        discord_user_id: message.author.id.to_string(),
+        discord_role_ids: roles.iter().map(Id::to_string).collect(),
+        display_name: message.author.shown().to_owned(),
+    })
+}
+
 /// The author's roles; `None` for one who is no member of the guild.
 async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
     if let Some(member) = &message.member {
@@ -477,27 +482,22 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
     } else {
         channel
     };
-    if bot.threads.conversation(thread).is_none() {
+    let Some(conversation) = bot.threads.conversation(thread) else {
         return;
-    }
-    let Some(roles) = roles(bot, &place, &message).await else {
-        return;
-    };
-    let author = wire::Author {
-        discord_user_id: message.author.id.to_string(),
-        discord_role_ids: roles.iter().map(Id::to_string).collect(),
-        display_name: message.author.shown().to_owned(),
     };
     let own = message.id.to_string();
     // The same edit once more, as when a link got its preview, is the same request.
     let request_id = format!("{own}@{edited}");
-    let text = message.text_without(bot.me);
     let files = &message.attachments;
+    // Those of an input that no longer waits are in use: they are not taken again.
+    if !files.is_empty() && !waits(&place, conversation, &own, &request_id).await {
+        return;
+    }
+    let Some(author) = author(bot, &place, &message).await else {
+        return;
+    };
     let fetched = attachment::fetch(&bot.api, &place, &author, message.id, files).await;
-    let said = Some(text).filter(|text| !text.is_empty());
-    let said = said.map(|text| wire::Part {
-        part: Some(wire::part::Part::Text(text)),
-    });
+    let said = text_part(&message.text_without(bot.me));
     let content: Vec<wire::Part> = said.into_iter().chain(fetched.parts).collect();
     if content.is_empty() {
         return;
@@ -526,6 +526,25 @@ pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
         since,
     };
     admitted(bot, &place, input, response).await;
+}
+
+/// Whether a message's input is queued otherwise than as `request_id` has it; yes, where
+/// the harness does not say.
+async fn waits(place: &Place, conversation: i64, message: &str, request_id: &str) -> bool {
+    let request = wire::ViewRequest {
+        conversation,
+        entries: 1,
+        ..wire::ViewRequest::default()
+    };
+    let Ok(view) = place.harness.view(request).await else {
+        return true;
+    };
+    view.inbox.iter().any(|input| {
+        let of_message = input.request_id.strip_prefix(message);
+        input.state == "queued"
+            && input.request_id != request_id
+            && of_message.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+    })
 }
 
 /// A message was deleted: its queued input is withdrawn.
