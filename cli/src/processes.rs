@@ -278,18 +278,19 @@ fn daemon_options(
     var: impl Fn(&str) -> Option<OsString>,
 ) -> Result<DevOptions, String> {
     let project = project.ok_or("--project is missing")?;
-    let options = sandbox_options(project, args.state, args.commands, var)?;
+    let listen = Listen::Socket(args.socket);
+    let options = sandbox_options(project, args.state, listen, args.commands, var)?;
     Ok(DevOptions {
-        listen: Listen::Socket(args.socket),
         protected: args.protect,
         ..options
     })
 }
 
-/// How a sandbox on this machine is made. It listens nowhere yet.
+/// How a sandbox on this machine is made.
 pub fn sandbox_options(
     project: PathBuf,
     state: PathBuf,
+    listen: Listen,
     args: CommandArgs,
     var: impl Fn(&str) -> Option<OsString>,
 ) -> Result<DevOptions, String> {
@@ -318,7 +319,7 @@ pub fn sandbox_options(
     Ok(DevOptions {
         project,
         state,
-        listen: Listen::Socket(PathBuf::new()),
+        listen,
         home,
         read_only,
         protected: Vec::new(),

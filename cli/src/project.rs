@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use mooring_harness::Remote;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -191,6 +192,11 @@ impl State {
         keep(self.sandbox_mark(), address.map(str::as_bytes))
     }
 
+    /// A sandbox on another machine, with what this project keeps of it.
+    pub fn remote(&self, address: &str) -> Result<Remote, Error> {
+        Remote::new(address, &remote_folder(&self.folder)).map_err(Error::Usage)
+    }
+
     fn sandbox_mark(&self) -> PathBuf {
         self.folder.join("sandbox-in-use")
     }
@@ -266,14 +272,7 @@ impl StateHome {
     /// it is new.
     pub fn served(&self, project: &Project) -> Result<PathBuf, Error> {
         let folder = self.folder.join("served");
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| Error::Path {
-                path: folder.clone(),
-                why: error.to_string(),
-            })?;
+        make_private(&folder)?;
         let name = self.state_folder(&project.root);
         let folder = private_folder(folder.join(name.file_name().unwrap_or_default()))?;
         private_folder(folder.join("sandbox"))
@@ -282,14 +281,7 @@ impl StateHome {
     /// A folder in place of the project's, for a workspace in a cluster.
     pub fn attached(&self, namespace: &str, workspace: &str) -> Result<PathBuf, Error> {
         let folder = self.folder.join("attached").join(namespace).join(workspace);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| Error::Path {
-                path: folder.clone(),
-                why: error.to_string(),
-            })?;
+        make_private(&folder)?;
         Ok(folder)
     }
 
@@ -342,14 +334,7 @@ impl StateHome {
 impl State {
     fn new(folder: PathBuf, key: &str, runtime: Option<&Path>) -> Result<Self, Error> {
         if let Some(parent) = folder.parent() {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(parent)
-                .map_err(|error| Error::Path {
-                    path: parent.to_owned(),
-                    why: error.to_string(),
-                })?;
+            make_private(parent)?;
         }
         let folder = private_folder(folder)?;
         let sockets = socket_folder(&folder, key, runtime)?;
@@ -426,6 +411,18 @@ fn write_identity(folder: &Path, id: &Identity) -> Result<(), Error> {
     let new = folder.join(format!("project.json.{}", std::process::id()));
     fs::write(&new, text).map_err(fail)?;
     fs::rename(&new, &path).map_err(fail)
+}
+
+/// Makes a folder with those above it, for nobody else.
+fn make_private(folder: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| Error::Path {
+            path: folder.to_owned(),
+            why: error.to_string(),
+        })
 }
 
 /// Keeps a mark in the state folder, or takes it away.

@@ -10,7 +10,7 @@ use crate::connection::{self, Connection};
 use crate::error::Error;
 use crate::pairing;
 use crate::processes::Plan;
-use crate::project::{self, Found, Moved, Project, State, StateHome};
+use crate::project::{Found, Moved, Project, State, StateHome};
 use crate::text::one_line;
 
 /// The project that the command is about.
@@ -54,17 +54,14 @@ pub async fn plan(
 /// The sandbox on another machine that is named or in use; one that is named is
 /// paired where it is not.
 async fn sandbox(state: &State, start: &StartArgs) -> Result<Option<Remote>, Error> {
-    let remote = |address: &str| {
-        Remote::new(address, &project::remote_folder(&state.folder)).map_err(Error::Usage)
-    };
     match (&start.sandbox, state.sandbox_in_use()) {
         (Some(place), _) if place == "local" => Ok(None),
         (Some(address), _) => {
-            let remote = remote(address)?;
+            let remote = state.remote(address)?;
             pairing::agree(&remote, start.pairing_code.as_deref()).await?;
             Ok(Some(remote))
         }
-        (None, Some(address)) => remote(&address).map(Some),
+        (None, Some(address)) => state.remote(&address).map(Some),
         (None, None) => Ok(None),
     }
 }

@@ -1,28 +1,17 @@
 //! Conversations with a git worktree of their own.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::PathBuf;
 
-use mooring_tests::project::{Project, kill, met, told};
+use mooring_tests::{
+    git::git,
+    project::{Project, kill, met, told},
+};
 use mooring_wire::harness::{ForkRequest, WorktreesRequest};
 
 const SPEC: &str = "models: [{name: rehearsal, provider: rehearsal, model: \"\"}]\n\
     repo: {worktrees: PerThread}\n\
     approvals: {timeout: never, requesterMayApprove: true}\n\
     policy:\n  tool: {\"*\": allow}\n  bash: {\"*\": allow}\n  path: {\"*\": allow}\n  externalDirectory: allow\n";
-
-fn git(folder: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=ann", "-c", "user.email=ann@localhost"])
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?} {}", told(&output));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
 
 /// A repository with one commit, whose conversations have worktrees.
 fn project() -> Project {

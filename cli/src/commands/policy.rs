@@ -148,12 +148,12 @@ fn report(args: &PolicyArgs) -> Result<Report, Error> {
             delete,
             ..
         } => {
-            let option = match (force, delete) {
-                (true, _) => "--force ",
-                (_, true) => "--delete ",
-                _ => "",
+            let push = mooring_policy::Push {
+                reference,
+                force: *force,
+                delete: *delete,
             };
-            let call = RecordedCall::push(&format!("push {option}{reference}"))
+            let call = RecordedCall::push(&push.text())
                 .ok_or_else(|| Error::Reference(reference.clone()))?;
             review::explain(&source(file)?, &call, &place, output)
         }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use mooring_harness::Remote;
 use mooring_sandbox::{CODE_LIFE, DevOptions, Entered, Listen, Pairing, Unisolated};
 use mooring_wire::pairing::{Code, Desk};
 
@@ -12,7 +11,7 @@ use crate::args::{PlaceCommand, ServeArgs};
 use crate::cards::grade;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::project::{self, Found, StateHome};
+use crate::project::{Found, StateHome};
 use crate::text::one_line;
 use crate::{processes, setup};
 
@@ -44,12 +43,15 @@ fn serve(project: Option<&Path>, args: ServeArgs) -> Result<(), Error> {
     mooring_sandbox::log_to_stderr();
     let project = setup::project(project)?;
     let state = states()?.served(&project)?;
-    let options = processes::sandbox_options(project.root, state, args.commands, |name| {
-        std::env::var_os(name)
-    })
+    let options = processes::sandbox_options(
+        project.root,
+        state,
+        Listen::Paired(args.listen),
+        args.commands,
+        |name| std::env::var_os(name),
+    )
     .map_err(Error::Usage)?;
     let entered = mooring_sandbox::enter(DevOptions {
-        listen: Listen::Paired(args.listen),
         unisolated: match args.allow_unisolated {
             true => Unisolated::Allowed,
             false => Unisolated::Refused,
@@ -142,8 +144,7 @@ fn forget_sandbox(project: Option<&Path>, address: &str) -> Result<(), Error> {
         Found::State(state) => state,
         Found::Moved(moved) => moved.state,
     };
-    let remote =
-        Remote::new(address, &project::remote_folder(&state.folder)).map_err(Error::Usage)?;
+    let remote = state.remote(address)?;
     let known = remote.forget()?;
     if state.sandbox_in_use().as_deref() == Some(address) {
         state.use_sandbox(None)?;
