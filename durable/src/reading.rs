@@ -33,12 +33,7 @@ impl Engine {
         let mut all = Vec::new();
         match (conversation, after) {
             (Some(id), _) => {
-                if session
-                    .reader
-                    .number("SELECT id FROM conversation WHERE id = ?", &[id.0])
-                    .await?
-                    .is_none()
-                {
+                if session.reader.conversation(id).await?.is_none() {
                     return Err(SessionError::NoConversation(id));
                 }
             }

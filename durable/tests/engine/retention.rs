@@ -130,6 +130,7 @@ async fn a_deleted_conversation_is_gone_but_for_what_forks_see_and_its_ids_never
     assert!(gone.is_err());
     assert!(engine.view(first, 10, None).await.unwrap().is_none());
     assert!(engine.entries(first, None, 10).await.unwrap().is_empty());
+    assert!(engine.watch(Some(first), None).await.is_err());
     let refused = engine.fork(fork_of(first, None)).await.unwrap_err();
     assert!(matches!(refused, SessionError::NoConversation(id) if id == first));
     let listed = engine.conversations(10, None).await.unwrap();
