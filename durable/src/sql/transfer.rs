@@ -65,7 +65,7 @@ pub(crate) const PART: Table = Table {
 };
 
 /// All of them, in the order in which they are written.
-pub(crate) const TABLES: [Table; 11] = [
+pub(crate) static TABLES: [Table; 11] = [
     CONVERSATION,
     INHERITED,
     PART,
@@ -109,29 +109,29 @@ pub(crate) const SPANS: &str = "WITH c(id) AS (SELECT value FROM json_each(?1)),
    coalesce((SELECT max(commit_no) FROM document_revision WHERE document IN (SELECT id FROM d)), -4611686018427387904)),
   (SELECT incarnation FROM session)";
 
-/// Which rows of each table belong to the conversation `?1`, of its entries those through
+/// Which rows of each of [`TABLES`], in their order, belong to the conversation `?1`, of its entries those through
 /// the sequence `?2`.
-pub(crate) const OF_CONVERSATION: [(&str, &str); 11] = [
-    ("conversation", "WHERE id = ?1 AND ?2 = ?2"),
-    ("inherited", "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY depth"),
-    ("part", "WHERE hash IN (SELECT unhex(s.value->>'$.hash') FROM entry e, json_each(e.data, '$.sections') s
+pub(crate) const OF_CONVERSATION: [&str; 11] = [
+    "WHERE id = ?1 AND ?2 = ?2",
+    "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY depth",
+    "WHERE hash IN (SELECT unhex(s.value->>'$.hash') FROM entry e, json_each(e.data, '$.sections') s
       WHERE e.conversation = ?1 AND e.seq <= ?2 AND e.kind = 'pi.system' AND e.message IS NULL
       UNION SELECT options FROM attempt WHERE task IN (SELECT id FROM task WHERE conversation = ?1)
-      UNION SELECT tools FROM attempt WHERE task IN (SELECT id FROM task WHERE conversation = ?1)) ORDER BY hash"),
-    ("entry", "WHERE conversation = ?1 AND seq <= ?2 ORDER BY seq"),
-    ("submission", "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY id"),
-    ("task", "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY id"),
-    ("call", "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY task"),
-    ("attempt", "WHERE task IN (SELECT id FROM task WHERE conversation = ?1) AND ?2 = ?2 ORDER BY task, attempt"),
-    ("document", "WHERE ((scope = 'conversation' AND owner = ?1)
+      UNION SELECT tools FROM attempt WHERE task IN (SELECT id FROM task WHERE conversation = ?1)) ORDER BY hash",
+    "WHERE conversation = ?1 AND seq <= ?2 ORDER BY seq",
+    "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY id",
+    "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY id",
+    "WHERE conversation = ?1 AND ?2 = ?2 ORDER BY task",
+    "WHERE task IN (SELECT id FROM task WHERE conversation = ?1) AND ?2 = ?2 ORDER BY task, attempt",
+    "WHERE ((scope = 'conversation' AND owner = ?1)
       OR (scope = 'task' AND owner IN (SELECT id FROM task WHERE conversation = ?1)))
       AND created_commit <= coalesce((SELECT commit_no FROM entry WHERE conversation = ?1 AND seq = ?2), created_commit)
-      ORDER BY id"),
-    ("document_revision", "WHERE document IN (SELECT id FROM document WHERE (scope = 'conversation' AND owner = ?1)
+      ORDER BY id",
+    "WHERE document IN (SELECT id FROM document WHERE (scope = 'conversation' AND owner = ?1)
       OR (scope = 'task' AND owner IN (SELECT id FROM task WHERE conversation = ?1)))
       AND commit_no <= coalesce((SELECT commit_no FROM entry WHERE conversation = ?1 AND seq = ?2), commit_no)
-      ORDER BY document, revision"),
-    ("open_work", "WHERE conversation = ?1 AND what = 3 AND ?2 = ?2 ORDER BY id"),
+      ORDER BY document, revision",
+    "WHERE conversation = ?1 AND what = 3 AND ?2 = ?2 ORDER BY id",
 ];
 
 /// Of one that others only see, which of these tables.

@@ -140,10 +140,7 @@ async fn write(
 }
 
 fn tables() -> impl Iterator<Item = (&'static Table, &'static str)> {
-    static ALL: [Table; 11] = TABLES;
-    let named = |name: &str| ALL.iter().find(|table| table.name == name);
-    let found = OF_CONVERSATION.into_iter();
-    found.filter_map(move |(name, filter)| Some((named(name)?, filter)))
+    TABLES.iter().zip(OF_CONVERSATION)
 }
 
 async fn rows(

@@ -19,7 +19,7 @@ use crate::{
     session::{Arriving, Session},
     sql::{
         batch::Batch,
-        transfer::{ARRIVED, RESERVE, RESERVED, TABLES, Table},
+        transfer::{ARRIVED, RESERVE, RESERVED, TABLES},
     },
     store::line::Request,
     view::ChangeView,
@@ -68,8 +68,6 @@ pub struct Import {
     hidden: i64,
 }
 
-static ALL: [Table; 11] = TABLES;
-
 impl Engine {
     /// Begins an import with the first line of an export.
     pub async fn import(&self, header: &str) -> Result<Import, ImportError> {
@@ -110,7 +108,7 @@ impl Engine {
         let mut import = Import {
             renumber: Renumber::new(&header, first, 0),
             header,
-            rows: vec![Vec::new(); ALL.len()],
+            rows: vec![Vec::new(); TABLES.len()],
             extra: Vec::new(),
             bytes: 0,
             line: 1,
@@ -165,10 +163,10 @@ impl Import {
         let parsed: Line =
             serde_json::from_str(line).map_err(|error| self.wrong(error.to_string()))?;
         let Line { table, mut row } = parsed;
-        let Some(at) = ALL.iter().position(|known| known.name == table) else {
+        let Some(at) = TABLES.iter().position(|known| known.name == table) else {
             return Ok(Some((table, row)));
         };
-        let columns = ALL[at].columns;
+        let columns = TABLES[at].columns;
         if row.len() != columns.len() || !columns.iter().all(|column| row.contains_key(*column)) {
             return Err(self.wrong(format!(
                 "a row of {table} has the columns {}",
@@ -222,18 +220,21 @@ impl Import {
             .renumber
             .id(Kind::Conversation, self.header.conversation);
         let root = ConversationId(root.unwrap_or(0));
+        // Asked before anything of it can be seen.
+        let there = "SELECT id FROM conversation WHERE id = ?";
+        let there = self.session.reader.number(there, &[root.0]).await?;
+        if there.is_none() {
+            return Err(self.wrong(format!(
+                "there is no conversation {} in it",
+                self.header.conversation
+            )));
+        }
         let arrived = Statement {
             sql: ARRIVED,
             binds: vec![Bind::Text(ids(&own))],
         };
         self.commit(vec![arrived], Some(ChangeView::empty(root)))
             .await?;
-        if self.session.reader.conversation(root).await?.is_none() {
-            return Err(self.wrong(format!(
-                "there is no conversation {} in it",
-                self.header.conversation
-            )));
-        }
         Ok(root)
     }
 
@@ -244,7 +245,7 @@ impl Import {
 
     async fn flush(&mut self) -> Result<(), ImportError> {
         let mut statements = Vec::new();
-        for (table, rows) in ALL.iter().zip(&mut self.rows) {
+        for (table, rows) in TABLES.iter().zip(&mut self.rows) {
             if !rows.is_empty() {
                 let rows = Value::Array(std::mem::take(rows));
                 statements.push(Statement {
