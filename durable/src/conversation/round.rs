@@ -460,11 +460,18 @@ impl Actor {
                         .await?
                 }
                 Ok(ToolEnd::Leaves { mut result, work }) => {
-                    let documents = std::mem::take(&mut result.documents);
+                    let mut documents = std::mem::take(&mut result.documents);
                     // With a run that is being ended nothing new begins.
                     let ended = match step.active().ending() {
                         true => Ended::of_tool(result),
-                        false => step.leave(ordinal, &running.call, result, work),
+                        false => {
+                            let ended = step.leave(ordinal, &running.call, result, work);
+                            if !ended.leaves {
+                                // A call that failed for what it would leave changes none.
+                                documents.clear();
+                            }
+                            ended
+                        }
                     };
                     self.with_documents(ended, documents).await?
                 }
