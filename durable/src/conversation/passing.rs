@@ -35,7 +35,7 @@ impl Actor {
             return Ok(None);
         };
         let requesters = run.progress.run.requesters.clone();
-        if self.executing(ask.call).is_none() {
+        if !self.is_executing(ask.call) {
             return Ok(None);
         }
         let same = |approval: &Approval| {
@@ -76,12 +76,10 @@ impl Actor {
         }))
     }
 
-    /// The place of a call that is being executed.
-    fn executing(&self, call: TaskId) -> Option<usize> {
-        let found = self.work.iter().find(|(_, work)| {
-            matches!(work, Work::Executing { running, .. } if running.call.task == call)
-        });
-        found.map(|(ordinal, _)| *ordinal)
+    fn is_executing(&self, call: TaskId) -> bool {
+        self.work.values().any(
+            |work| matches!(work, Work::Executing { running, .. } if running.call.task == call),
+        )
     }
 
     /// Remembers who waits, until the approval is settled or they have gone.

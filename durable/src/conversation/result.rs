@@ -54,21 +54,16 @@ impl Ended {
             Part::Text { text } => Some(why(text)),
             _ => None,
         });
+        let outcome = match result.is_error {
+            true => CallOutcome::Error,
+            false => CallOutcome::Done,
+        };
         Ended {
-            outcome: if result.is_error {
-                CallOutcome::Error
-            } else {
-                CallOutcome::Done
-            },
             why: said.unwrap_or_default(),
             content: result.content,
             data: result.data,
             terminate: result.terminate,
-            owed_kill: false,
-            orphaned: false,
-            documents: Vec::new(),
-            handoff: None,
-            leaves: false,
+            ..Ended::text(outcome, "")
         }
     }
 
