@@ -4,7 +4,7 @@
 use std::{os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
 
 use mooring_tests::{
-    project::{Client, Project, met, told},
+    project::{Client, Project, told},
     world::World,
 };
 use serde_json::Value;
@@ -54,6 +54,20 @@ fn egress(project: &Project) -> Vec<Value> {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// Waits until the records are as `told`: one is written as its connection ends,
+/// which is a moment after its command has what it wanted.
+async fn recorded(project: &Project, told: impl Fn(&[Value]) -> bool) {
+    let mut rows = Vec::new();
+    for _ in 0..200 {
+        rows = egress(project);
+        if told(&rows) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the records are otherwise: {rows:#?}");
 }
 
 fn printed(program: &str, arguments: &[&str]) -> String {
@@ -145,25 +159,25 @@ async fn package_managers_work_as_people_run_them() {
         let told = run(&project, &mut client, command).await;
         assert!(told.contains(expected), "{command}\n{told}");
     }
-    let rows = egress(&project);
-    let done = |host: &str| {
-        rows.iter().any(|row| {
-            row["host"] == host
-                && row["verdict"] == "allow"
-                && row["outcome"] == "done"
-                && row["received"].as_i64() > Some(0)
-        })
-    };
-    for host in [
-        "index.crates.io",
-        "registry.npmjs.org",
-        "pypi.org",
-        "proxy.golang.org",
-    ] {
-        assert!(done(host), "{host}: {rows:#?}");
-    }
-    let refused = rows.iter().find(|row| row["host"] == "crates.example");
-    assert_eq!(refused.unwrap()["verdict"], "deny");
+    recorded(&project, |rows| {
+        let done = |host: &str| {
+            rows.iter().any(|row| {
+                row["host"] == host
+                    && row["verdict"] == "allow"
+                    && row["outcome"] == "done"
+                    && row["received"].as_i64() > Some(0)
+            })
+        };
+        let hosts = [
+            "index.crates.io",
+            "registry.npmjs.org",
+            "pypi.org",
+            "proxy.golang.org",
+        ];
+        let refused = |row: &Value| row["host"] == "crates.example" && row["verdict"] == "deny";
+        hosts.into_iter().all(done) && rows.iter().any(refused)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,6 +242,10 @@ async fn what_is_not_allowed_is_refused_with_the_rule_that_would_allow_it() {
             .all(|name| name.starts_with("packages.example/")),
         "{seen:?}"
     );
+    recorded(&project, |rows| {
+        rows.iter().any(|row| row["outcome"] == "done")
+    })
+    .await;
     let text = project.mooring(&["egress"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(
@@ -264,18 +282,28 @@ async fn the_first_connection_of_a_conversation_waits_for_a_yes() {
     assert!(denied.status.success(), "{}", told(&denied));
     let text = result(&project, &mut client, other).await;
     assert!(text.contains("denied it: not today"), "{text}");
-    let verdicts: Vec<_> = egress(&project)
-        .iter()
-        .map(|row| (row["verdict"].clone(), row["outcome"] == "done"))
-        .collect();
-    assert_eq!(
-        verdicts,
-        [
-            ("ask".into(), true),
-            ("ask".into(), true),
-            ("ask".into(), false)
-        ]
-    );
+    let row = |done: bool| (Value::from("ask"), done);
+    recorded(&project, |rows| {
+        let rows = rows
+            .iter()
+            .map(|row| (row["verdict"].clone(), row["outcome"] == "done"));
+        rows.eq([row(true), row(true), row(false)])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_the_command_leaves_is_done() {
+    let world = World::start().await;
+    let project = project(&world, "{\"packages.example:443\": allow}", "");
+    let mut client = project.client().await;
+    let leave = "curl -sS --max-time 1 -o /dev/null https://packages.example/drip; echo left $?";
+    let text = run(&project, &mut client, leave).await;
+    assert!(text.contains("left 28"), "{text}");
+    recorded(&project, |rows| {
+        rows.iter().any(|row| row["outcome"] == "done")
+    })
+    .await;
 }
 
 fn told_of(approval: &mooring_wire::harness::Approval) -> String {
@@ -291,7 +319,7 @@ async fn a_killed_harness_ends_connections_with_an_error_and_lets_new_ones_wait(
                    curl -sS --retry 5 --retry-all-errors https://packages.example/file; echo second $?";
     let conversation = start(&project, &mut client, 0, command).await;
     world.dripping(1).await;
-    met(|| !egress(&project).is_empty()).await;
+    recorded(&project, |rows| !rows.is_empty()).await;
     project.kill_harness().await;
     let mut client = project.client().await;
     let text = result(&project, &mut client, conversation).await;
@@ -301,8 +329,7 @@ async fn a_killed_harness_ends_connections_with_an_error_and_lets_new_ones_wait(
         "{text}"
     );
     assert!(text.contains("hello from outside\nsecond 0"), "{text}");
-    let rows = egress(&project);
-    assert_eq!(rows[0]["outcome"], "the harness ended", "{rows:#?}");
+    recorded(&project, |rows| rows[0]["outcome"] == "the harness ended").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

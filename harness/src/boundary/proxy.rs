@@ -231,9 +231,12 @@ async fn pass(
         Err(io::ErrorKind::QuotaExceeded.into())
     };
     let carried = carry(outside, connection, count).await;
-    match full.into_inner() {
-        true => Err(Cut::Bytes),
-        false => Ok(carried?),
+    match carried {
+        _ if full.into_inner() => Err(Cut::Bytes),
+        // The command's own end of it: programs that have what they want close
+        // without taking the rest, which TCP tells as a reset.
+        Err(_) if connection.was_reset() => Ok(()),
+        carried => Ok(carried?),
     }
 }
 

@@ -49,7 +49,11 @@ pub async fn carry(
             inward.await.map(drop)
         }
         ended = &mut inward => match ended? {
-            Inward::Finished => outward.await,
+            // It has sent all and takes no more: it is closed, and is owed nothing.
+            Inward::Finished => match outward.await {
+                Err(error) if error.raw_os_error().is_some() => Ok(()),
+                ended => ended,
+            },
             // What came before is delivered; then it tells how it broke.
             Inward::Broken => tokio::time::timeout(FAREWELL, outward).await?,
         },

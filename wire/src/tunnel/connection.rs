@@ -111,6 +111,14 @@ impl Connection {
         poll_fn(|context| self.poll(context, finish)).await
     }
 
+    /// Whether the other side has reset the connection; not where the tunnel ended.
+    #[must_use]
+    pub fn was_reset(&self) -> bool {
+        let state = self.shared.lock();
+        let line = state.lines.get(&self.id);
+        line.is_some_and(|line| line.reset.is_some())
+    }
+
     /// Returns when the other side has reset the connection, or the tunnel ended.
     pub async fn broken(&self) -> io::Error {
         poll_fn(|context| {
