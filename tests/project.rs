@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 pub type Client = HarnessClient<Channel>;
 
 /// How long anything may take before a test gives up on it.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const BOUND: Duration = Duration::from_secs(180);
 
 pub struct Project {
     /// Holds everything; removed at the end.

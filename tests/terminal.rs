@@ -13,7 +13,7 @@ use std::{
 use crate::project::{Project, program};
 
 /// How long anything may take until it is seen.
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(180);
 
 pub struct Terminal {
     child: Child,

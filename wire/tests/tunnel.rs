@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// Both sides of a tunnel, joined, and what the taking side is given.
 fn joined(most: usize) -> (Mux, Mux, mpsc::UnboundedReceiver<Connection>) {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::double::Double;
 
 /// Bound of every wait.
-pub const BOUND: Duration = Duration::from_secs(45);
+pub const BOUND: Duration = Duration::from_secs(120);
 pub const TOKEN: &str = "token-of-the-bot";
 const MESSAGE_CONTENT: u64 = 1 << 15;
 

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 /// Nothing in these tests takes longer, on a loaded machine either.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An ordinary user's id, which owns nothing else on a test machine.
 const USER: u32 = 54_321;

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::ports::START;
 
 /// The longest wait for anything.
-pub const BOUND: Duration = Duration::from_secs(20);
+pub const BOUND: Duration = Duration::from_secs(60);
 
 /// A submission's state in one word, its reason included.
 pub fn state(submission: &Submission) -> String {
