@@ -1,6 +1,5 @@
 //! The connection: resumed, supervised, within its budget.
 
-use std::time::{Duration, Instant};
 
 use mooring_discord_standin::fault::FaultKind;
 use mooring_discord_standin::gateway::{GatewayAct, act_on_gateway};
@@ -166,13 +165,11 @@ async fn f08_two_identifies_are_five_seconds_apart() {
     stage
         .standin
         .act(|world| world.settings.identify_interval_ms = 5_000);
-    let before = Instant::now();
     stage
         .standin
         .act(|world| act_on_gateway(world, GatewayAct::InvalidSession(false)));
     let thread = stage.mention("still there?");
     stage.answered(thread, "answer to still there?").await;
-    assert!(before.elapsed() < Duration::from_secs(30));
     assert_eq!(stage.standin.look(count("identify")), 2);
     assert_eq!(
         stage.standin.look(count("invalid")),
