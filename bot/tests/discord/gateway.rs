@@ -1,6 +1,5 @@
 //! The connection: resumed, supervised, within its budget.
 
-
 use mooring_discord_standin::fault::FaultKind;
 use mooring_discord_standin::gateway::{GatewayAct, act_on_gateway};
 use mooring_discord_standin::world::{TEXT, World};
