@@ -23,11 +23,13 @@ use crate::rest::{Rest, RestError};
 use crate::threads::Threads;
 use crate::typing::Typing;
 use crate::workspace::{Directory, Place, Roster};
-use crate::{BotError, catchup, check, cluster, command, deliver, folder, health, interact};
+use crate::{
+    BotError, catchup, check, cluster, command, deliver, folder, health, interact,
+};
 
 /// Events that wait between the gateway and the lanes.
 const EVENTS: usize = 1_024;
-/// Strangers and queued inputs that are remembered.
+/// Strangers that are remembered.
 const REMEMBERED: usize = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
 /// A harness that was away for so long since READY is not waited for: the bot is ready
@@ -36,16 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two tries at a workspace that could not be swept, at first and at most.
 const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_secs(30);
-
-/// An input that waits in its conversation's queue.
-pub struct Queued {
-    /// The submission.
-    pub submission: i64,
-    /// Its conversation.
-    pub conversation: i64,
-    /// Who wrote it.
-    pub author: wire::Author,
-}
 
 /// What the parts share. Nothing of it is kept on disk.
 pub struct Bot {
@@ -69,7 +61,6 @@ pub struct Bot {
     pub typing: Typing,
     /// Roles of authors.
     pub members: Members,
-    queued: Mutex<HashMap<Id, Queued>>,
     strangers: Mutex<HashMap<Id, Instant>>,
     /// How often READY came.
     readies: watch::Sender<u64>,
@@ -146,7 +137,6 @@ impl Front {
             lanes: Lanes::default(),
             typing: Typing::default(),
             members: Members::default(),
-            queued: Mutex::default(),
             strangers: Mutex::default(),
             readies: watch::Sender::new(0),
             attempts: Mutex::default(),
@@ -360,10 +350,12 @@ impl Bot {
                 }
             }
             "MESSAGE_DELETE" => {
-                let channel = data["channel_id"].as_str().and_then(|id| id.parse().ok());
-                if let (Some(channel), Some(message)) = (channel, raw_id(&data)) {
-                    self.push_if_ours(channel, Job::Delete(message));
-                }
+                self.deleted(&data, raw_id(&data).into_iter().collect());
+            }
+            "MESSAGE_DELETE_BULK" => {
+                let ids = data["ids"].as_array().into_iter().flatten();
+                let ids = ids.filter_map(|id| id.as_str()?.parse().ok()).collect();
+                self.deleted(&data, ids);
             }
             "INTERACTION_CREATE" => match serde_json::from_value::<Interaction>(data) {
                 Ok(interaction) => {
@@ -404,6 +396,13 @@ impl Bot {
                     }
                 }
             }
+        }
+    }
+
+    fn deleted(self: &Arc<Bot>, data: &Value, messages: Vec<Id>) {
+        let channel = data["channel_id"].as_str().and_then(|id| id.parse().ok());
+        if let (Some(channel), false) = (channel, messages.is_empty()) {
+            self.push_if_ours(channel, Job::Delete(messages));
         }
     }
 
@@ -527,23 +526,6 @@ impl Bot {
                 tracing::warn!(%thread, %error, "a deleted thread could not be told");
             }
         });
-    }
-
-    /// Remembers an input that waits, so that a deletion can withdraw it.
-    pub fn queued(&self, message: Id, input: Queued) {
-        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        if queued.len() >= REMEMBERED {
-            queued.clear();
-        }
-        queued.insert(message, input);
-    }
-
-    /// Takes a waiting input off the memory.
-    pub fn take_queued(&self, message: Id) -> Option<Queued> {
-        self.queued
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&message)
     }
 
     /// Whether a stranger is told now that they are no member: once a day.

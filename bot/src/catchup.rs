@@ -119,6 +119,10 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
     // The channel's sweep may have begun conversations.
     let rows = place.harness.threads(wire::ThreadsRequest {}).await?.rows;
     bot.threads.learn_rows(&rows);
+    let waiting = rows.iter().filter(|row| row.queued && !row.deleted);
+    let waiting = waiting
+        .filter_map(|row| row.thread_id.parse().ok())
+        .collect();
     let mut behind = Vec::new();
     for thread in threads {
         bot.learn(&thread);
@@ -159,6 +163,7 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
         }
     }
     drop(reading);
+    all &= compare(bot, place, waiting).await;
     if forum && let Some(newest) = newest.filter(|newest| *newest > cursor) {
         advance(place, place.wanted.channel, cursor.to_string(), newest).await?;
     }
@@ -166,6 +171,24 @@ async fn try_sweep(bot: &Arc<Bot>, place: &Arc<Place>) -> Result<bool, Failed> {
         place.swept_ms.store(began, Ordering::Relaxed);
     }
     Ok(all)
+}
+
+/// What became of messages that wait in queues: an edit or a deletion that nobody heard
+/// of leaves nothing else behind.
+async fn compare(bot: &Arc<Bot>, place: &Arc<Place>, threads: Vec<Id>) -> bool {
+    let mut comparing = futures::stream::iter(threads)
+        .map(|thread| async move {
+            let (done, compared) = oneshot::channel();
+            let place = place.clone();
+            let pushed = bot.lanes.push(bot, thread, Job::Compare { place, done });
+            pushed && compared.await.unwrap_or(false)
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut all = true;
+    while let Some(compared) = comparing.next().await {
+        all &= compared;
+    }
+    all
 }
 
 /// The threads of the channel: the active ones, and those archived since the last

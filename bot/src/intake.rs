@@ -13,7 +13,7 @@ use reqwest::Method;
 use tokio::time::Instant;
 
 use crate::attachment;
-use crate::bot::{Bot, Queued};
+use crate::bot::Bot;
 use crate::harness::HarnessError;
 use crate::id::Id;
 use crate::payload::Message;
@@ -142,6 +142,9 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         return true;
     };
     let in_thread = channel != place.wanted.channel;
+    if in_thread {
+        bot.threads.opened(channel).await;
+    }
     let talks = bot.threads.conversation(channel).is_some();
     let thread = match route(first, bot.me, place.wanted.respond_to, in_thread, talks) {
         Route::Ignore => return true,
@@ -151,17 +154,13 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
     let Some(author) = author(bot, place, first).await else {
         return true;
     };
-    let mut text = String::new();
-    for message in &group {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&message.text_without(bot.me));
-    }
+    let text = text_of(&group, bot.me);
     if text.is_empty() && group.iter().all(|message| message.attachments.is_empty()) {
         return true; // a sticker, or a bare mention
     }
+    let mut opening = None;
     if thread == first.id && channel == place.wanted.channel {
+        opening = Some(bot.threads.opening(thread));
         let name = Some(one_line(&text, NAME)).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| "conversation".into());
         match open(bot, place, first, &name).await {
@@ -170,14 +169,7 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
             Opened::NotNow => return false,
         }
     }
-    let mut left_out = Vec::new();
-    let mut parts: Vec<wire::Part> = text_part(&text).into_iter().collect();
-    for message in &group {
-        let files = &message.attachments;
-        let fetched = attachment::fetch(&bot.api, place, &author, message.id, files).await;
-        parts.extend(fetched.parts);
-        left_out.extend(fetched.left_out);
-    }
+    let (parts, left_out) = parts(bot, place, &author, &group).await;
     if !left_out.is_empty() {
         say_left_out(bot, thread, first, &left_out).await;
     }
@@ -221,22 +213,57 @@ pub async fn take(bot: &Arc<Bot>, place: &Arc<Place>, channel: Id, group: Vec<Me
         channel,
         thread,
         message: first,
-        author,
         since,
     };
-    admitted(bot, place, input, response).await
+    let known = admitted(bot, place, input, response).await;
+    drop(opening);
+    known
+}
+
+/// The text of a message with the further pieces of its paste.
+fn text_of(group: &[Message], me: Id) -> String {
+    let mut text = String::new();
+    for message in group {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&message.text_without(me));
+    }
+    text
+}
+
+/// What an input is made of, and what is left out of it.
+pub async fn parts(
+    bot: &Bot,
+    place: &Place,
+    author: &wire::Author,
+    group: &[Message],
+) -> (Vec<wire::Part>, Vec<String>) {
+    let mut left_out = Vec::new();
+    let mut parts: Vec<wire::Part> = text_part(&text_of(group, bot.me)).into_iter().collect();
+    for message in group {
+        let files = &message.attachments;
+        let fetched = attachment::fetch(&bot.api, place, author, message.id, files).await;
+        parts.extend(fetched.parts);
+        left_out.extend(fetched.left_out);
+    }
+    (parts, left_out)
 }
 
 /// An input and where it was said.
-struct Submitted<'a> {
-    channel: Id,
-    thread: Id,
-    message: &'a Message,
-    author: wire::Author,
-    since: Instant,
+pub struct Submitted<'a> {
+    /// Where its message is.
+    pub channel: Id,
+    /// Where its answer comes.
+    pub thread: Id,
+    /// The message; the first piece of a paste.
+    pub message: &'a Message,
+    /// When it was given to the harness.
+    pub since: Instant,
 }
 
-fn when_busy(setting: WhenBusy) -> wire::WhenBusy {
+/// What a message does while a run goes on.
+pub fn when_busy(setting: WhenBusy) -> wire::WhenBusy {
     match setting {
         WhenBusy::Steer => wire::WhenBusy::Steer,
         WhenBusy::Queue => wire::WhenBusy::FollowUp,
@@ -285,7 +312,7 @@ pub async fn submit(
 }
 
 /// Shows what became of an input. `false`: nothing; it is nowhere yet.
-async fn admitted(
+pub async fn admitted(
     bot: &Arc<Bot>,
     place: &Arc<Place>,
     input: Submitted<'_>,
@@ -295,7 +322,6 @@ async fn admitted(
         channel,
         thread,
         message,
-        author,
         since,
     } = input;
     match response {
@@ -320,14 +346,6 @@ async fn admitted(
                 bot.typing.start_since(&bot.api, thread, since);
             }
             if done.state == "queued" {
-                bot.queued(
-                    message.id,
-                    Queued {
-                        submission: done.submission,
-                        conversation: done.conversation,
-                        author,
-                    },
-                );
                 // An input is placed at once where nothing else is going.
                 let sign = if place.wanted.when_busy == WhenBusy::Steer {
                     STEERS
@@ -437,7 +455,7 @@ fn text_part(text: &str) -> Option<wire::Part> {
 }
 
 /// Who wrote a message; `None` for one who is no member of the guild.
-async fn author(bot: &Bot, place: &Place, message: &Message) -> Option<wire::Author> {
+pub async fn author(bot: &Bot, place: &Place, message: &Message) -> Option<wire::Author> {
     let roles = roles(bot, place, message).await?;
     Some(wire::Author {
         discord_user_id: message.author.id.to_string(),
@@ -466,101 +484,6 @@ async fn roles(bot: &Bot, place: &Place, message: &Message) -> Option<Vec<Id>> {
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
-    }
-}
-
-/// A message's text was changed: a queued input is changed with it.
-pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
-    let Some(place) = bot.place_of(channel).await else {
-        return;
-    };
-    let Some(edited) = message.edited_timestamp.clone() else {
-        return;
-    };
-    let thread = if channel == place.wanted.channel {
-        message.id
-    } else {
-        channel
-    };
-    let Some(conversation) = bot.threads.conversation(thread) else {
-        return;
-    };
-    let own = message.id.to_string();
-    // The same edit once more, as when a link got its preview, is the same request.
-    let request_id = format!("{own}@{edited}");
-    let files = &message.attachments;
-    // Those of an input that no longer waits are in use: they are not taken again.
-    if !files.is_empty() && !waits(&place, conversation, &own, &request_id).await {
-        return;
-    }
-    let Some(author) = author(bot, &place, &message).await else {
-        return;
-    };
-    let fetched = attachment::fetch(&bot.api, &place, &author, message.id, files).await;
-    let said = text_part(&message.text_without(bot.me));
-    let content: Vec<wire::Part> = said.into_iter().chain(fetched.parts).collect();
-    if content.is_empty() {
-        return;
-    }
-    let request = wire::SubmitRequest {
-        thread: Some(wire::Thread {
-            thread_id: thread.to_string(),
-            channel_id: place.wanted.channel.to_string(),
-            message_id: own,
-            ..wire::Thread::default()
-        }),
-        request_id,
-        content,
-        when_busy: when_busy(place.wanted.when_busy).into(),
-        author: Some(author.clone()),
-        edit: true,
-        ..wire::SubmitRequest::default()
-    };
-    let since = Instant::now();
-    let response = submit(bot, &place, channel, message.id, request).await;
-    let input = Submitted {
-        channel,
-        thread,
-        message: &message,
-        author,
-        since,
-    };
-    admitted(bot, &place, input, response).await;
-}
-
-/// Whether a message's input is queued otherwise than as `request_id` has it; yes, where
-/// the harness does not say.
-async fn waits(place: &Place, conversation: i64, message: &str, request_id: &str) -> bool {
-    let request = wire::ViewRequest {
-        conversation,
-        entries: 1,
-        ..wire::ViewRequest::default()
-    };
-    let Ok(view) = place.harness.view(request).await else {
-        return true;
-    };
-    view.inbox.iter().any(|input| {
-        let of_message = input.request_id.strip_prefix(message);
-        input.state == "queued"
-            && input.request_id != request_id
-            && of_message.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
-    })
-}
-
-/// A message was deleted: its queued input is withdrawn.
-pub async fn deleted(bot: &Arc<Bot>, channel: Id, message: Id) {
-    let Some(place) = bot.place_of(channel).await else {
-        return;
-    };
-    let Some(queued) = bot.take_queued(message) else {
-        return;
-    };
-    let request = wire::WithdrawRequest {
-        submission: queued.submission,
-        author: Some(queued.author),
-    };
-    if let Err(error) = place.harness.withdraw(request).await {
-        tracing::warn!(%message, %error, "a deleted input could not be withdrawn");
     }
 }
 

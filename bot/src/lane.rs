@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::bot::Bot;
 use crate::id::Id;
 use crate::payload::Message;
+use crate::queued::{self, News};
 use crate::workspace::Place;
 use crate::{catchup, intake};
 
@@ -27,8 +28,15 @@ pub enum Job {
     Unread(Id),
     /// A message's text was changed.
     Edit(Box<Message>),
-    /// A message was deleted.
-    Delete(Id),
+    /// Messages were deleted.
+    Delete(Vec<Id>),
+    /// Compare what waits in the thread's queue with its messages.
+    Compare {
+        /// Whose thread.
+        place: Arc<Place>,
+        /// Told at the end whether all was compared.
+        done: oneshot::Sender<bool>,
+    },
     /// Read what came after the id.
     Sweep {
         /// Whose channel or thread.
@@ -111,8 +119,12 @@ async fn work(bot: Arc<Bot>, channel: Id, mut jobs: mpsc::UnboundedReceiver<Job>
                 intake::live(&bot, channel, group).await;
             }
             Job::Unread(message) => intake::unread(&bot, channel, message).await,
-            Job::Edit(message) => intake::edited(&bot, channel, *message).await,
-            Job::Delete(message) => intake::deleted(&bot, channel, message).await,
+            Job::Edit(message) => queued::edited(&bot, channel, *message).await,
+            Job::Delete(messages) => queued::deleted(&bot, channel, messages).await,
+            Job::Compare { place, done } => {
+                let compared = queued::compare(&bot, &place, channel, &News::Unheard).await;
+                let _ = done.send(compared);
+            }
             Job::Sweep {
                 place,
                 cursor,

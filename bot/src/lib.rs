@@ -48,6 +48,7 @@ pub mod lane;
 pub mod look;
 pub mod member;
 pub mod payload;
+pub mod queued;
 pub mod render;
 pub mod rest;
 pub mod send;

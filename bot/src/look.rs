@@ -110,7 +110,11 @@ pub async fn queue(
         let author = Some(author(interaction));
         let answer = place
             .harness
-            .withdraw(wire::WithdrawRequest { submission, author })
+            .withdraw(wire::WithdrawRequest {
+                submission,
+                author,
+                ..wire::WithdrawRequest::default()
+            })
             .await?;
         let state = answer
             .submission

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use mooring_wire::harness::threads_response::Row;
 
+use tokio::sync::watch;
+
 use crate::id::Id;
 use crate::payload::Channel;
 
@@ -27,9 +29,48 @@ struct Known {
 #[derive(Default)]
 pub struct Threads {
     known: Mutex<HashMap<Id, Known>>,
+    /// Threads whose first input is on its way to the harness; closed at its end.
+    opening: Mutex<HashMap<Id, watch::Sender<()>>>,
+}
+
+/// A thread's first input is on its way until this is dropped.
+pub struct Opening<'a> {
+    threads: &'a Threads,
+    thread: Id,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let opening = &self.threads.opening;
+        let mut opening = opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.remove(&self.thread);
+    }
 }
 
 impl Threads {
+    /// The first input of a thread goes to the harness now.
+    pub fn opening(&self, thread: Id) -> Opening<'_> {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.insert(thread, watch::Sender::new(()));
+        Opening {
+            threads: self,
+            thread,
+        }
+    }
+
+    /// Waits while a thread's first input is on its way: until then it has no
+    /// conversation, and what is said in it comes after that.
+    pub async fn opened(&self, thread: Id) {
+        let waiting = {
+            let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+            opening.get(&thread).map(watch::Sender::subscribe)
+        };
+        if let Some(mut waiting) = waiting {
+            // Nothing is ever sent; it ends when the other end is gone.
+            while waiting.changed().await.is_ok() {}
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -102,6 +102,12 @@ impl Engine {
         Ok(u64::try_from(count.unwrap_or(0)).unwrap_or(0))
     }
 
+    /// Conversations in which inputs wait for their turn.
+    pub async fn queued_in(&self) -> Result<Vec<ConversationId>, SessionError> {
+        let found = self.session().reader.numbers(submission::QUEUED_IN).await?;
+        Ok(found.into_iter().map(ConversationId).collect())
+    }
+
     /// Conversations there are.
     pub async fn conversation_count(&self) -> Result<u64, SessionError> {
         let count = self

@@ -343,3 +343,29 @@ async fn f37_the_typing_sign_is_up_while_a_run_is_active_and_an_error_keeps_the_
     );
     stage.check().await;
 }
+
+#[tokio::test]
+async fn f11_what_is_said_in_a_thread_that_is_just_being_opened_comes_after_its_first_input() {
+    let stage = Stage::ready().await;
+    stage.double.act(|state| state.takes_nothing = true);
+    let thread = stage.mention("first");
+    stage
+        .until("the thread", |world| {
+            world.channels.get(&thread).map(|_| ())
+        })
+        .await;
+    stage
+        .double
+        .until("a first try", |state| (state.submits > 0).then_some(()))
+        .await;
+    // It has no conversation yet, and nobody is mentioned; no sweep comes for minutes.
+    stage.post(thread, "second");
+    stage.double.act(|state| state.takes_nothing = false);
+    stage.answered(thread, "answer to second").await;
+    let order = stage.double.look(|state| {
+        let texts = state.inputs.iter().map(|input| input.text.clone());
+        texts.collect::<Vec<_>>()
+    });
+    assert_eq!(order, ["first", "second"]);
+    stage.check().await;
+}

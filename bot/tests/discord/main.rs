@@ -12,6 +12,7 @@ mod gateway;
 mod intake;
 mod office;
 mod questions;
+mod queue;
 mod service;
 mod settings;
 mod soak;

@@ -159,6 +159,7 @@ impl Harness for Service {
                         request_id: input.request_id.clone(),
                         state: "queued".into(),
                         text: input.text.clone(),
+                        thread: Some(input.thread.clone()),
                         ..wire::Submission::default()
                     })
                     .collect(),
@@ -311,6 +312,9 @@ impl Harness for Service {
                         conversation: thread.conversation,
                         cursor: thread.cursor.clone(),
                         deleted: thread.deleted,
+                        queued: state.inputs.iter().any(|input| {
+                            input.conversation == thread.conversation && input.state == "queued"
+                        }),
                         ..Default::default()
                     })
                     .collect(),

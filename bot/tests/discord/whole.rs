@@ -5,7 +5,6 @@ use std::time::Duration;
 use mooring_discord_standin::act::Draft;
 use mooring_discord_standin::fault::{DispatchFaultKind, FaultKind};
 use mooring_discord_standin::world::TEXT;
-use mooring_tests::project::met;
 use serde_json::json;
 
 use crate::office::Office;
@@ -368,66 +367,6 @@ async fn f13_a_paste_that_discord_split_is_one_input_and_moves_the_cursor_over_b
         .await;
     let ids = office.rows("SELECT request_id FROM submission ORDER BY id");
     assert_eq!(ids, [thread.to_string(), first.to_string()]);
-    office.check().await;
-}
-
-#[tokio::test]
-async fn f61_an_edit_changes_a_queued_input_a_preview_does_not_and_a_deletion_withdraws_it() {
-    let mut office = Office::built(TEXT, ", whenBusy: Queue", "model: \"\"").await;
-    office.stage.start().await;
-    let stage = &office.stage;
-    let thread = stage.mention("run while [ ! -e go ]; do sleep 0.05; done");
-    office.says(thread, "-# ⏳ working").await;
-    let edited = stage.post(thread, "run echo tpyo >> said.txt");
-    let deleted = stage.post(thread, "run echo deleted >> said.txt");
-    let kept = stage.post(thread, "run echo kept >> said.txt # https://example.com/");
-    stage
-        .until("three signs", |world| {
-            [edited, deleted, kept]
-                .iter()
-                .all(|id| {
-                    world
-                        .message(thread, *id)
-                        .is_some_and(|m| m.reactions.contains_key("📥"))
-                })
-                .then_some(())
-        })
-        .await;
-    stage.standin.act(|world| {
-        world.unfurl(thread, kept);
-        world.edit(thread, edited, "run echo typo >> said.txt");
-        world.remove_message(thread, deleted);
-    });
-    office
-        .row(&format!(
-            "SELECT id FROM submission WHERE request_id LIKE '{edited}@%'"
-        ))
-        .await;
-    office
-        .row(&format!(
-            "SELECT id FROM submission WHERE request_id = '{deleted}' AND state = 'unanswered'"
-        ))
-        .await;
-    // Taken back and taken anew in one commit: a crash leaves the one or the other.
-    let together = format!(
-        "SELECT count(*) FROM submission old JOIN submission new
-         ON old.settled_commit = new.created_commit
-         WHERE old.request_id = '{edited}' AND new.request_id LIKE '{edited}@%'"
-    );
-    assert_eq!(office.rows(&together), ["1"]);
-    // A preview of the edited message is the same edit once more.
-    stage.standin.act(|world| world.unfurl(thread, edited));
-    std::fs::write(office.project.path("go"), "").unwrap();
-    met(|| office.project.read("said.txt").lines().count() >= 2).await;
-    office.settled().await;
-    let mut said: Vec<String> = office
-        .project
-        .read("said.txt")
-        .lines()
-        .map(str::to_owned)
-        .collect();
-    said.sort();
-    assert_eq!(said, ["kept", "typo"]);
     office.check().await;
 }
 

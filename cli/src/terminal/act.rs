@@ -199,6 +199,7 @@ pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<
             let request = || WithdrawRequest {
                 submission,
                 author: None,
+                ..WithdrawRequest::default()
             };
             let response = connection
                 .call(move |mut c| async move { c.withdraw(request()).await })

@@ -25,6 +25,10 @@ pub(crate) const INSERT: &str = "INSERT INTO submission
 /// How many wait for their turn, in all conversations.
 pub(crate) const QUEUED: &str = "SELECT count(*) FROM submission WHERE state = 'queued'";
 
+/// Conversations in which inputs wait for their turn.
+pub(crate) const QUEUED_IN: &str = "SELECT DISTINCT o.conversation FROM open_work o
+ JOIN submission s ON s.id = o.id WHERE o.what = 3 AND s.state = 'queued' AND s.type = 'input'";
+
 /// Moves submissions on; a placed one's content is in its entry.
 pub(crate) const MOVE: &str = "UPDATE submission SET state = n.state, reason = n.reason, detail = n.detail,
  entry = coalesce(n.entry, submission.entry), answer = n.answer,

@@ -208,7 +208,22 @@ pub fn submission(submission: &Submission) -> wire::Submission {
         }
         .into(),
         answer_entry: 0,
+        thread: said_in(&submission.data),
     }
+}
+
+/// Where in Discord an input was said.
+pub(super) fn said_in(data: &Value) -> Option<wire::Thread> {
+    let discord = data.get("discord")?;
+    let also = discord.get("also").and_then(Value::as_array);
+    let also = also.into_iter().flatten().filter_map(Value::as_str);
+    Some(wire::Thread {
+        thread_id: text(discord, "thread").to_owned(),
+        channel_id: text(discord, "channel").to_owned(),
+        message_id: text(discord, "message").to_owned(),
+        also_message_ids: also.map(str::to_owned).collect(),
+        ..wire::Thread::default()
+    })
 }
 
 /// The words of a state: state, reason, detail.

@@ -298,9 +298,13 @@ impl wire::harness_server::Harness for Service {
         request: Request<wire::WithdrawRequest>,
     ) -> Answer<wire::WithdrawResponse> {
         let actor = self.actor(&request, request.get_ref().author.as_ref());
-        self.withdraw(actor, request.into_inner())
-            .await
-            .map(Response::new)
+        let terminal = request.extensions().get() == Some(&Caller::Terminal);
+        let mut request = request.into_inner();
+        if terminal {
+            // It hears nothing from Discord.
+            request.deleted_message.clear();
+        }
+        self.withdraw(actor, request).await.map(Response::new)
     }
 
     async fn reset(&self, request: Request<wire::ResetRequest>) -> Answer<wire::ResetResponse> {

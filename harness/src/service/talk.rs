@@ -4,7 +4,7 @@ use mooring_durable::{
     error::SubmitError,
     id::{ConversationId, RequestId, SubmissionId},
     message::Part,
-    submission::{AbortScope, Input, Requester, SubmissionState, Submitted, WhenBusy},
+    submission::{AbortScope, Input, Requester, Submission, SubmissionState, Submitted, WhenBusy},
 };
 use mooring_wire::{
     code::{Code, status},
@@ -234,9 +234,17 @@ impl Service {
             status(Code::NotFound, text)
         };
         let known = self.engine.submission(id).await.map_err(session)?;
-        let own = known.is_none_or(|known| same(&known.requester, &actor.requester));
-        let act = if own { Act::StopOwn } else { Act::StopOthers };
-        may(&actor, act).map_err(|text| status(Code::Forbidden, text))?;
+        let was = |message: &Submission| {
+            let said = convert::said_in(&message.data);
+            said.is_some_and(|said| said.message_id == request.deleted_message)
+        };
+        let deleted = !request.deleted_message.is_empty() && known.as_ref().is_some_and(was);
+        // Who may delete a message is decided in Discord.
+        if !deleted {
+            let own = known.is_none_or(|known| same(&known.requester, &actor.requester));
+            let act = if own { Act::StopOwn } else { Act::StopOthers };
+            may(&actor, act).map_err(|text| status(Code::Forbidden, text))?;
+        }
         let withdrawn = self.engine.withdraw(id).await.map_err(session)?;
         let found = withdrawn.ok_or_else(missing)?;
         Ok(wire::WithdrawResponse {

@@ -22,9 +22,12 @@ impl Service {
         let rows = thread::list(self.engine.reader())
             .await
             .map_err(|error| storage(&error))?;
+        let queued = self.engine.queued_in().await.map_err(session)?;
+        let queued: HashSet<_> = queued.into_iter().collect();
         let rows = rows
             .into_iter()
             .map(|row| wire::threads_response::Row {
+                queued: row.conversation.is_some_and(|id| queued.contains(&id)),
                 thread_id: row.thread_id,
                 channel_id: row.channel_id,
                 conversation: row.conversation.map_or(0, |c| c.0),
