@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mooring_wire::harness as wire;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::api::{Api, raw_id};
@@ -24,7 +24,7 @@ use crate::threads::Threads;
 use crate::typing::Typing;
 use crate::workspace::{Directory, Place, Roster};
 use crate::{
-    BotError, catchup, check, cluster, command, deliver, folder, health, interact,
+    BotError, catchup, check, cluster, command, deliver, export, folder, health, interact,
 };
 
 /// Events that wait between the gateway and the lanes.
@@ -61,6 +61,8 @@ pub struct Bot {
     pub typing: Typing,
     /// Roles of authors.
     pub members: Members,
+    /// Exports that may be in memory at once.
+    pub exports: Semaphore,
     strangers: Mutex<HashMap<Id, Instant>>,
     /// How often READY came.
     readies: watch::Sender<u64>,
@@ -137,6 +139,7 @@ impl Front {
             lanes: Lanes::default(),
             typing: Typing::default(),
             members: Members::default(),
+            exports: Semaphore::new(export::AT_ONCE),
             strangers: Mutex::default(),
             readies: watch::Sender::new(0),
             attempts: Mutex::default(),

@@ -12,7 +12,7 @@ const TEXT: u8 = 3;
 
 /// Name, description and options of every command; [`crate::interact`] has a
 /// handler for each.
-pub const COMMANDS: [(&str, &str); 17] = [
+pub const COMMANDS: [(&str, &str); 18] = [
     ("new", "Start a new conversation in a thread of its own"),
     ("status", "Show what this conversation is doing"),
     ("stop", "Stop the run of this conversation"),
@@ -35,6 +35,7 @@ pub const COMMANDS: [(&str, &str); 17] = [
         "Let a conversation go on in this thread, or in a new one",
     ),
     ("usage", "Show what this conversation has used"),
+    ("export", "Give you this conversation as a file"),
     ("help", "Say what the bot can do here"),
 ];
 

@@ -231,6 +231,30 @@ impl Harness {
         }
     }
 
+    /// A conversation as JSON Lines; `None`: it has more bytes than `limit`.
+    pub async fn export(
+        &self,
+        request: wire::ExportRequest,
+        limit: usize,
+    ) -> Answer<Option<Vec<u8>>> {
+        let mut client = self.client.clone();
+        let reading = async {
+            let mut chunks = client.export(request).await?.into_inner();
+            let mut lines = Vec::new();
+            while let Some(chunk) = chunks.message().await? {
+                if lines.len() + chunk.lines.len() > limit {
+                    return Ok(None);
+                }
+                lines.extend_from_slice(chunk.lines.as_bytes());
+            }
+            Ok(Some(lines))
+        };
+        match tokio::time::timeout(TIMEOUT * 4, reading).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HarnessError::Away("no answer in time".into())),
+        }
+    }
+
     /// Rows as they come due, until the harness goes away.
     pub async fn outbox(&self) -> Answer<Streaming<wire::OutboxRow>> {
         let mut client = self.client.clone();

@@ -11,6 +11,7 @@ use crate::api::mentions;
 use crate::bot::Bot;
 use crate::branch;
 use crate::complete;
+use crate::export;
 use crate::harness::HarnessError;
 use crate::id::Id;
 use crate::look;
@@ -265,8 +266,12 @@ async fn run_command(bot: &Arc<Bot>, interaction: &Interaction) -> Said {
     if let Err(error) = place.harness.role(request).await {
         return told(&error).into();
     }
-    if interaction.command() == "diff" {
-        let said = look::diff(bot, &place, interaction).await;
+    let with_file = match interaction.command() {
+        "diff" => Some(look::diff(bot, &place, interaction).await),
+        "export" => Some(export::export(bot, &place, interaction).await),
+        _ => None,
+    };
+    if let Some(said) = with_file {
         return said.unwrap_or_else(|error| told(&error).into());
     }
     let result = match interaction.command() {

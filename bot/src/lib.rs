@@ -37,6 +37,7 @@ pub mod command;
 pub mod complete;
 pub mod deliver;
 pub mod error;
+pub mod export;
 pub mod folder;
 pub mod gateway;
 pub mod harness;

@@ -208,6 +208,9 @@ pub struct Interaction {
     /// What.
     #[serde(default)]
     pub data: Value,
+    /// Bytes that a file of the answer may have; 0: Discord does not say.
+    #[serde(default)]
+    pub attachment_size_limit: u64,
 }
 
 impl Interaction {

@@ -325,3 +325,61 @@ async fn the_model_is_changed_by_a_maintainer_and_a_call_is_explained_to_every_m
     assert!(shown.contains("somebody has granted it"), "{shown}");
     office.check().await;
 }
+
+#[tokio::test]
+async fn a_conversation_is_exported_as_a_file_for_a_maintainer_and_the_way_out_is_told_of_a_large_one()
+ {
+    let office = Office::ready().await;
+    let stage = &office.stage;
+    let thread = office.conversation().await;
+    let run = async |channel: u64, user: u64| {
+        let command = stage.command(channel, user, "export", options(&[]));
+        (command, stage.shown(command).await)
+    };
+    let (_, denied) = run(thread, stage.ada).await;
+    assert!(denied.contains("needs the role Maintainer"), "{denied}");
+    let (_, nowhere) = run(stage.channel, office.grace).await;
+    assert!(nowhere.contains("no conversation here"), "{nowhere}");
+    let before = stage.own(thread).len();
+    let (command, told) = run(thread, office.grace).await;
+    assert!(
+        told.contains("mooring import conversation-1.jsonl"),
+        "{told}"
+    );
+    let shown = stage
+        .standin
+        .look(|world| world.interactions[&command].shown.clone().unwrap());
+    let file = &shown["attachments"][0];
+    assert_eq!(file["filename"], "conversation-1.jsonl");
+    // Only who asked sees it.
+    assert_eq!(shown["flags"], 64, "{shown}");
+    assert_eq!(stage.own(thread).len(), before);
+    // What was given out is whole: its last line tells how many came before.
+    let text = file["text"].as_str().unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let end: serde_json::Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    assert_eq!(end["row"]["lines"], lines.len() - 1, "{text}");
+    assert!(text.contains("run echo"), "{text}");
+    // A run that is going keeps it where it is.
+    stage.post(thread, "run touch published-1");
+    office.says(thread, "**Approval needed**").await;
+    let (_, busy) = run(thread, office.grace).await;
+    assert!(busy.contains("`/stop` ends that"), "{busy}");
+    let command = stage.command(thread, office.grace, "stop", options(&[]));
+    assert_eq!(stage.shown(command).await, "Stopped.");
+    office.settled().await;
+    stage
+        .standin
+        .act(|world| world.settings.upload_bytes = 1_000);
+    let (command, told) = run(thread, office.grace).await;
+    assert!(
+        told.contains("larger than the 1000 bytes")
+            && told.contains("`mooring export 1 -o conversation-1.jsonl`"),
+        "{told}"
+    );
+    let shown = stage
+        .standin
+        .look(|world| world.interactions[&command].shown.clone().unwrap());
+    assert_eq!(shown["attachments"], json!([]));
+    office.check().await;
+}
