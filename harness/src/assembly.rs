@@ -158,6 +158,7 @@ impl Assembly {
         books.opened(engine.incarnation());
         hands.opened(engine.clone());
         git.opened(engine.clone());
+        git.hold.linked(link.clone());
         boundary.opened(&engine).await?;
         checkout.opened(&engine.incarnation());
         servers.opened(&engine).await;

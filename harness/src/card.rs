@@ -1,10 +1,14 @@
 //! The approval card: what a person reads before they say yes.
 
-use mooring_durable::{gate::Approval, tool::Call};
+use mooring_durable::{
+    gate::{Approval, Question},
+    id::Millis,
+    tool::Call,
+};
 use mooring_policy::{Decision, GrantRule, escape_for_display};
 use serde::{Deserialize, Serialize};
 
-use crate::tools::text;
+use crate::{tools::text, workspace::Loaded};
 
 /// What the card shows. It is stored with the approval, so that the audit has
 /// what was shown, not what would be shown today.
@@ -87,6 +91,17 @@ impl Card {
             reason: decision.reason.clone(),
             policy_digest: digest.to_owned(),
             ..Card::default()
+        }
+    }
+
+    /// The question with this card, which ends when the Workspace says so.
+    pub fn question(mut self, workspace: &Loaded, now: Millis) -> Question {
+        self.requester_may_approve = workspace.spec.approvals.requester_may_approve;
+        let timeout = workspace.approval_timeout();
+        Question {
+            rule: self.rule.clone(),
+            expires_at: timeout.map(|timeout| Millis(now.0 + timeout.as_millis() as i64)),
+            data: serde_json::to_value(self).expect("a card is always JSON"),
         }
     }
 

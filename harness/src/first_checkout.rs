@@ -249,7 +249,7 @@ impl FirstCheckout {
             match frame {
                 Some(Frame::Output(piece)) => {
                     words.add(&piece.data);
-                    self.show(format!("checkout of {}: {}", repo.url, words.last()));
+                    self.show(format!("{}: checkout of {}", words.last(), repo.url));
                 }
                 Some(Frame::Finished(outcome)) => break ended(&outcome, &words),
                 Some(Frame::Gone(_) | Frame::NeverSeen(_)) => break Tried::Anew,

@@ -40,4 +40,10 @@ else
   git fetch -q $filter origin "$branch"
   git checkout -q --detach FETCH_HEAD
 fi
+# Submodules whose repositories the Workspace names; others cannot be reached.
+if [ -e .gitmodules ]; then
+  git config -f .gitmodules --get-regexp '^submodule\..*\.path$' | while read -r _ path; do
+    git submodule update --init --recursive --progress -- "$path" || true
+  done
+fi
 rm -f "$mark"

@@ -10,7 +10,6 @@ use mooring_crds::Verdict;
 use mooring_durable::{
     clock::Clock,
     gate::{Approval, ApprovalState, Gate, Question, Verdict as Gated},
-    id::Millis,
     tool::{Call, ToolFailure},
 };
 use mooring_policy::{
@@ -261,19 +260,11 @@ impl PolicyGate {
             .map(|s| s.grade.clone())
             .unwrap_or_default();
         let mut card = Card::of(call, decision, workspace.rules.digest(), &grade);
-        card.requester_may_approve = workspace.spec.approvals.requester_may_approve;
         match propose_grant(&workspace.rules, facts, decision, known) {
             Ok(rule) => card.grant = Some(rule),
             Err(why) => card.no_grant = why,
         }
-        let expires_at = workspace
-            .approval_timeout()
-            .map(|timeout| Millis(self.clock.now().0 + timeout.as_millis() as i64));
-        Question {
-            rule,
-            expires_at,
-            data: serde_json::to_value(card).expect("a card is always JSON"),
-        }
+        card.question(workspace, self.clock.now())
     }
 }
 

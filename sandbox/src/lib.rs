@@ -34,6 +34,7 @@ mod pairing;
 mod paths;
 mod protocol;
 mod read;
+mod record;
 mod repositories;
 mod retention;
 mod search;

@@ -1,17 +1,17 @@
 //! With which harness a sandbox on another machine is paired, and the code that
 //! pairs one: files in a folder of the state that commands do not see.
 
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mooring_wire::pairing::{Certificate, Code, Desk, Fingerprint, Proof, Refusal};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation};
 use serde::{Deserialize, Serialize};
 
 use crate::error::SandboxError;
 use crate::folders::{folder, open_folder};
+use crate::record;
 
 /// How long a code is taken.
 pub const CODE_LIFE: Duration = Duration::from_secs(10 * 60);
@@ -122,29 +122,12 @@ impl Pairing {
         done
     }
 
-    /// What the file says; nothing where there is none, or where it is no such file.
     fn read<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Option<T> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&self.folder, name, flags, Mode::empty()).ok()?;
-        let mut text = Vec::new();
-        std::fs::File::from(file).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        record::read(&self.folder, name)
     }
 
-    fn write<T: Serialize>(&self, name: &str, value: &T) -> std::io::Result<()> {
-        let new = format!("{name}.new");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o600);
-        let file = rustix::fs::openat(&self.folder, &new, flags | OFlags::NOFOLLOW, mode)?;
-        let mut file = std::fs::File::from(file);
-        file.write_all(&serde_json::to_vec(value)?)?;
-        file.sync_all()?;
-        Ok(rustix::fs::renameat(
-            &self.folder,
-            &new,
-            &self.folder,
-            name,
-        )?)
+    fn write(&self, name: &str, value: &impl Serialize) -> std::io::Result<()> {
+        record::write(&self.folder, name, value)
     }
 
     fn decide(

@@ -69,6 +69,8 @@ pub enum Order {
     StdinClose,
     Resize(u16, u16),
     Kill,
+    /// The time limit does not run for so many milliseconds from now.
+    Hold(u32),
 }
 
 /// Input travels in pieces of this size; as JSON numbers they stay below [`MAX_MESSAGE`].

@@ -44,6 +44,8 @@ const MAX_ID_BYTES: usize = 512;
 const MAX_ENVIRONMENT_BYTES: usize = 32 << 10;
 /// Denial comes late on some networks: a first probe is repeated this long.
 const FIRST_PROBE_PATIENCE: Duration = Duration::from_secs(30);
+/// Whoever holds a time limit longer says so again.
+const MAX_HOLD_MS: u32 = 60_000;
 const MAX_PROBE_TARGETS: usize = 16;
 
 /// What the status tells that never changes.
@@ -230,6 +232,7 @@ impl Sandbox for Service {
             Some(Signal::StdinClose(_)) => Order::StdinClose,
             Some(Signal::Resize(to)) => Order::Resize(size(to.rows), size(to.columns)),
             Some(Signal::Kill(_)) => Order::Kill,
+            Some(Signal::HoldMs(ms)) => Order::Hold(ms.min(MAX_HOLD_MS)),
             None => return Err(Status::invalid_argument("no signal was given")),
         };
         let known = self

@@ -72,6 +72,8 @@ struct Supervisor<'a> {
     input: Input,
     signals: SignalFd,
     deadline: Option<Instant>,
+    /// Until then the time before the deadline does not run.
+    held: Option<Instant>,
     ending: Option<Ending>,
     /// How it ended, as far as that is known.
     end: Option<End>,
@@ -146,6 +148,7 @@ impl<'a> Supervisor<'a> {
             deadline: (run.timeout_ms > 0)
                 .then(|| Instant::now().checked_add(Duration::from_millis(run.timeout_ms)))
                 .flatten(),
+            held: None,
             ending: None,
             end: None,
             status: None,
@@ -282,6 +285,7 @@ impl<'a> Supervisor<'a> {
                 }
             }
             Order::Kill => self.end_all(End::Killed, TERM_GRACE),
+            Order::Hold(ms) => self.hold(Duration::from_millis(ms.into())),
         }
         self.feed();
     }
@@ -368,6 +372,17 @@ impl<'a> Supervisor<'a> {
                 give_up_at: kill_at + KILL_PATIENCE,
             });
             descendants::signal_all(Signal::TERM);
+        }
+    }
+
+    /// Moves the deadline by the time that is not held already.
+    fn hold(&mut self, time: Duration) {
+        let now = Instant::now();
+        let from = self.held.map_or(now, |held| held.max(now));
+        let until = now + time;
+        if until > from {
+            self.deadline = self.deadline.map(|it| it + (until - from));
+            self.held = Some(until);
         }
     }
 

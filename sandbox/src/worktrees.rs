@@ -6,7 +6,6 @@
 //! no command can write; one that is not recorded was left half done, and is made
 //! anew.
 
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 
 use mooring_wire::sandbox::worktree_request::Act;
 use mooring_wire::sandbox::{ExecRequest, WorktreeRequest, WorktreeResponse};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::AtFlags;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
@@ -23,6 +22,7 @@ use tonic::Status;
 use crate::executions::{Executions, Known};
 use crate::protocol::{End, Run};
 use crate::read;
+use crate::record;
 use crate::service::{Service, execution_status};
 use crate::spool;
 
@@ -63,7 +63,7 @@ impl Worktrees {
         if let Some(Whole {
             branch,
             folder: own,
-        }) = self.read(&key.record())
+        }) = record::read(&self.records, &key.record())
         {
             return Ok((folder.join(own), Some(branch)));
         }
@@ -86,28 +86,18 @@ impl Worktrees {
         }))
     }
 
-    fn read(&self, record: &str) -> Option<Whole> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.records, record, flags, Mode::empty()).ok()?;
-        let mut text = Vec::new();
-        std::fs::File::from(file).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-
-    fn record(&self, key: &Key, whole: &Whole) -> std::io::Result<()> {
-        let record = key.record();
-        let new = format!("{record}.new");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.records, &new, flags, Mode::from_raw_mode(0o600))?;
-        let mut file = std::fs::File::from(file);
-        file.write_all(&serde_json::to_vec(whole)?)?;
-        file.sync_all()?;
-        Ok(rustix::fs::renameat(
-            &self.records,
-            &new,
-            &self.records,
-            &record,
-        )?)
+    /// The names of the worktrees of one owner.
+    fn names(&self, owner: &str) -> std::io::Result<Vec<String>> {
+        let begin = format!("worktree-{}-", owner_digits(owner));
+        let entries = rustix::fs::Dir::read_from(&self.records)?;
+        Ok(entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().to_str().ok()?;
+                let name = name.strip_prefix(&begin)?.strip_suffix(".json")?;
+                Some(name.to_owned())
+            })
+            .collect())
     }
 
     fn forget(&self, key: &Key) -> std::io::Result<()> {
@@ -117,6 +107,11 @@ impl Worktrees {
             AtFlags::empty(),
         )?)
     }
+}
+
+/// Eight digits that stand for whose a worktree is.
+fn owner_digits(owner: &str) -> String {
+    hex::encode(&Sha256::digest(owner.as_bytes())[..4])
 }
 
 /// Names one worktree.
@@ -137,7 +132,7 @@ impl Key {
         }
         Ok(Key {
             name: name.to_owned(),
-            owner: hex::encode(&Sha256::digest(owner.as_bytes())[..4]),
+            owner: owner_digits(owner),
         })
     }
 
@@ -193,13 +188,24 @@ impl Service {
         request: WorktreeRequest,
     ) -> Result<WorktreeResponse, Status> {
         let worktrees = Arc::clone(&self.worktrees);
+        if let Some(Act::List(_)) = request.act {
+            let names = worktrees.names(&request.owner);
+            let names = names
+                .map_err(|error| Status::internal(format!("the records of worktrees: {error}")))?;
+            return Ok(WorktreeResponse {
+                names,
+                ..WorktreeResponse::default()
+            });
+        }
         let key = Key::new(&request.name, &request.owner)?;
         let (act, from) = match &request.act {
             Some(Act::Add(add)) if add.from.is_empty() => ("add", None),
             Some(Act::Add(add)) => ("add", Some(Key::new(&add.from, &request.owner)?)),
             Some(Act::Status(_)) => ("look", None),
             Some(Act::Remove(_)) => ("remove", None),
-            None => return Err(Status::invalid_argument("nothing is to be done")),
+            Some(Act::List(_)) | None => {
+                return Err(Status::invalid_argument("nothing is to be done"));
+            }
         };
         self.may_start()?;
         // Held to the end: what is recorded must be what git has done.
@@ -246,7 +252,7 @@ impl Service {
                         branch: branch.clone(),
                         folder: folder.to_string_lossy().into_owned(),
                     };
-                    worktrees.record(&key, &whole)
+                    record::write(&worktrees.records, &key.record(), &whole)
                 }
                 (None, true) => worktrees.forget(&key),
                 (None, false) => Ok(()),

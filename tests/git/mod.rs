@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+pub mod large;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -47,12 +49,15 @@ struct Inner {
     pushes: Mutex<Vec<usize>>,
     /// All fields of all requests.
     fields: Mutex<Vec<HeaderMap>>,
+    store: large::Store,
 }
 
 /// A running host; its repositories are removed with it.
 pub struct Host {
     inner: Arc<Inner>,
     pub port: u16,
+    /// Its large files.
+    pub store: large::Store,
     folder: tempfile::TempDir,
     server: tokio::task::JoinHandle<()>,
 }
@@ -128,7 +133,9 @@ impl Host {
         ] {
             git(&bare, &["config", name, value]);
         }
+        let store = large::Store::start(folder.path().join("store")).await;
         let inner = Arc::new(Inner {
+            store: store.clone(),
             root,
             account: Mutex::new(Account::Everybody),
             fault: Mutex::default(),
@@ -142,6 +149,7 @@ impl Host {
         Host {
             inner,
             port,
+            store,
             folder,
             server,
         }
@@ -221,6 +229,13 @@ async fn answer(State(host): State<Arc<Inner>>, request: Request) -> Response {
     if let Some(challenge) = let_in(&account, &parts.headers) {
         let fields = [(header::WWW_AUTHENTICATE, challenge)];
         return (StatusCode::UNAUTHORIZED, fields).into_response();
+    }
+    if parts.uri.path().ends_with("/info/lfs/objects/batch") {
+        let question = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        let told = host
+            .store
+            .batch(&serde_json::from_slice(&question).unwrap());
+        return axum::Json(told).into_response();
     }
     let field = |name: &str| {
         let value = parts.headers.get(name).and_then(|it| it.to_str().ok());

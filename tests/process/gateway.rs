@@ -23,24 +23,30 @@ struct Loopback;
 #[async_trait::async_trait]
 impl World for Loopback {
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, String> {
-        assert_eq!(host, "127.0.0.1", "nothing else is connected to");
-        let connected = TcpStream::connect((host, port)).await;
+        let known = ["127.0.0.1", mooring_tests::git::large::STORE];
+        assert!(
+            known.contains(&host),
+            "nothing else is connected to: {host}"
+        );
+        let connected = TcpStream::connect(("127.0.0.1", port)).await;
         connected.map_err(|error| error.to_string())
     }
 }
 
 /// A gateway on a loopback port.
-struct Met {
-    variables: Vec<(String, String)>,
-    folder: PathBuf,
-    url: String,
+pub struct Met {
+    pub variables: Vec<(String, String)>,
+    pub folder: PathBuf,
+    pub url: String,
+    /// Where it listens.
+    pub address: String,
     /// All that passed between the commands and the gateway.
-    passed: Arc<Mutex<Vec<u8>>>,
+    pub passed: Arc<Mutex<Vec<u8>>>,
     _served: tokio::task::JoinHandle<()>,
 }
 
 impl Met {
-    async fn new(host: &Host, credentials: Credentials, policy: &str) -> Met {
+    pub async fn new(host: &Host, credentials: Credentials, policy: &str) -> Met {
         Met::patient(host, credentials, policy, Duration::from_secs(60)).await
     }
 
@@ -91,13 +97,14 @@ impl Met {
             variables,
             folder,
             url,
+            address: format!("127.0.0.1:{port}"),
             passed,
             _served: served,
         }
     }
 
     /// Runs git as a command in the sandbox does.
-    async fn git(&self, folder: &Path, arguments: &[&str]) -> Output {
+    pub async fn git(&self, folder: &Path, arguments: &[&str]) -> Output {
         let mut command = command(folder, arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         tokio::task::spawn_blocking(move || command.output().unwrap())
@@ -105,7 +112,7 @@ impl Met {
             .unwrap()
     }
 
-    async fn clone(&self, name: &str, options: &[&str]) -> PathBuf {
+    pub async fn clone(&self, name: &str, options: &[&str]) -> PathBuf {
         let folder = self.folder.join(name);
         let mut arguments = vec!["clone", "-q"];
         arguments.extend(options);
@@ -144,16 +151,16 @@ fn record(outer: TcpStream, kept: Arc<Mutex<Vec<u8>>>) -> tokio::io::DuplexStrea
     far
 }
 
-fn machine(keys: Arc<KeyStore>) -> Credentials {
+pub fn machine(keys: Arc<KeyStore>) -> Credentials {
     let since = std::time::Instant::now();
     Credentials::Machine { keys, since }
 }
 
-fn errors(output: &Output) -> String {
+pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-const ALLOW: &str = "git: {\"*\": allow}";
+pub const ALLOW: &str = "git: {\"*\": allow}";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clones_and_fetches_of_all_kinds_come_through() {
@@ -484,20 +491,7 @@ async fn a_large_push_goes_through_and_one_that_is_cut_leaves_nothing() {
 
     // Cut in the middle: the head of a push, and half of what it announced.
     let before = host.pushes();
-    let (_, base) = met
-        .variables
-        .iter()
-        .find(|(name, _)| name == "GIT_CONFIG_KEY_0")
-        .unwrap();
-    let address = base
-        .split('@')
-        .nth(1)
-        .unwrap()
-        .split('/')
-        .next()
-        .unwrap()
-        .to_owned();
-    let mut stream = TcpStream::connect(&address).await.unwrap();
+    let mut stream = TcpStream::connect(&met.address).await.unwrap();
     let (old, new) = (host.has("refs/heads/main"), "a".repeat(40));
     let line = format!("{old} {new} refs/heads/main\0 report-status side-band-64k");
     let body = format!("{:04x}{line}0000PACK", line.len() + 4);

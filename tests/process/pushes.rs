@@ -2,25 +2,28 @@
 //! between them.
 
 use mooring_tests::{
-    git::{Account, Fault, Host, PATH, command, commit, git},
+    git::{Account, Fault, Host, PATH, command, commit, git, large::STORE},
     project::{Client, Project, met, told},
 };
 use mooring_wire::harness::{AuditRequest, ConfigureRequest, ConversationView};
 
 /// The host's name, which no resolver knows.
-const NAME: &str = "git.test";
-const TOKEN: &str = "t0k3n-of-the-harness";
+pub const NAME: &str = "git.test";
+pub const TOKEN: &str = "t0k3n-of-the-harness";
 
 /// What a person sets whose git host is on a private network.
-fn variables(host: &Host) -> Vec<(String, String)> {
+pub fn variables(host: &Host) -> Vec<(String, String)> {
     vec![
         (
             "MOORING_PRIVATE_DESTINATIONS".into(),
-            format!("127.0.0.0/8:{}", host.port),
+            format!("127.0.0.0/8:{},127.0.0.0/8:{}", host.port, host.store.port),
         ),
         (
             "MOORING_CONNECT_TO".into(),
-            format!("{NAME}:{0}=127.0.0.1:{0}", host.port),
+            format!(
+                "{NAME}:{0}=127.0.0.1:{0},{STORE}:{1}=127.0.0.1:{1}",
+                host.port, host.store.port
+            ),
         ),
         ("MOORING_GIT_TOKEN".into(), TOKEN.into()),
         ("MOORING_GIT_HOST".into(), format!("{NAME}:{}", host.port)),
@@ -29,7 +32,7 @@ fn variables(host: &Host) -> Vec<(String, String)> {
 
 /// A project that is a clone of the host's repository, with a commit that the host
 /// does not have, and its id. The model plays `turns`.
-fn project(host: &Host, turns: &str) -> (Project, String) {
+pub fn project(host: &Host, turns: &str) -> (Project, String) {
     host.admit(Account::Bearer(TOKEN));
     let url = format!("http://{NAME}:{}{PATH}", host.port);
     let mut project = Project::with_spec(&format!(
@@ -57,7 +60,7 @@ fn project(host: &Host, turns: &str) -> (Project, String) {
 }
 
 /// A client of the harness, once that has what the person's environment has.
-async fn served(project: &Project) -> Client {
+pub async fn served(project: &Project) -> Client {
     let mut client = project.client().await;
     let given = project.variables.iter().cloned();
     let request = ConfigureRequest {
@@ -70,14 +73,14 @@ async fn served(project: &Project) -> Client {
     client
 }
 
-fn call(command: &str) -> String {
+pub fn call(command: &str) -> String {
     let arguments = serde_json::json!({ "command": command, "timeout_ms": 120_000 });
     format!("- calls:\n  - {{tool: bash, arguments: {arguments}}}\n")
 }
 
-const PUSH: &str = "git push origin HEAD:refs/heads/main 2>&1; echo status $?";
+pub const PUSH: &str = "git push origin HEAD:refs/heads/main 2>&1; echo status $?";
 
-fn results(view: &ConversationView) -> Vec<&str> {
+pub fn results(view: &ConversationView) -> Vec<&str> {
     let results = view.entries.iter();
     results
         .filter(|entry| entry.kind == "pi.tool-result")
@@ -175,6 +178,27 @@ async fn a_push_whose_harness_is_killed_is_asked_for_once_and_goes_once() {
     assert!(results[1].contains("status 0"), "{results:?}");
     assert!(results[2].contains("Everything up-to-date"), "{results:?}");
     assert_eq!((host.has("refs/heads/main"), host.pushes()), (id, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commands_time_limit_does_not_run_while_its_push_waits_for_a_person() {
+    let host = Host::start().await;
+    let limit = std::time::Duration::from_secs(15);
+    let arguments = serde_json::json!({ "command": PUSH, "timeout_ms": limit.as_millis() as u64 });
+    let turns = format!("- calls:\n  - {{tool: bash, arguments: {arguments}}}\n- text: Done.\n");
+    let (project, id) = project(&host, &turns);
+    let mut client = served(&project).await;
+    let conversation = project.submit(&mut client, 0, "push it").await;
+    let approval = project.approval(&mut client, conversation).await;
+    // The command was started before it was asked for.
+    let asked = std::time::Instant::now();
+    met(|| asked.elapsed() > limit + std::time::Duration::from_secs(2)).await;
+    let approved = project.mooring(&["approve", &approval.id]);
+    assert!(approved.status.success(), "{}", told(&approved));
+    let view = project.idle(&mut client, conversation).await;
+    let results = results(&view);
+    assert!(results[0].contains("status 0"), "{results:?}");
+    assert_eq!(host.has("refs/heads/main"), id);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

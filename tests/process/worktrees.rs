@@ -116,6 +116,47 @@ async fn two_conversations_that_edit_one_file_at_once_do_not_meet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_conversations_worktree_goes_where_nothing_is_lost_by_that() {
+    let project = project();
+    let mut client = project.client().await;
+    let mut conversations = Vec::new();
+    for text in ["run true", "run echo mine > only.txt"] {
+        let conversation = project.submit(&mut client, 0, text).await;
+        project.idle(&mut client, conversation).await;
+        assert!(worktree(&project, conversation).exists());
+        conversations.push(conversation);
+    }
+    let delete = |conversation: i64| {
+        let deleted = project.mooring(&["delete", &conversation.to_string(), "--yes"]);
+        assert!(deleted.status.success(), "{}", told(&deleted));
+        told(&deleted)
+    };
+    let text = delete(conversations[0]);
+    assert!(text.contains("and its branch mooring/1"), "{text}");
+    assert!(!worktree(&project, conversations[0]).exists());
+    let text = delete(conversations[1]);
+    assert!(
+        text.contains("stays, with its branch mooring/2: 1 file not committed"),
+        "{text}"
+    );
+    let only = worktree(&project, conversations[1]).join("only.txt");
+    assert_eq!(std::fs::read_to_string(&only).unwrap(), "mine\n");
+    // It is not forgotten, and can be removed once nothing is lost.
+    let listed = told(&project.mooring(&["worktrees"]));
+    assert!(
+        listed.starts_with("2 (deleted)  mooring/2") && listed.contains("1 file not committed"),
+        "{listed}"
+    );
+    let kept = remove(&project, conversations[1]);
+    assert!(!kept.status.success(), "{}", told(&kept));
+    std::fs::remove_file(&only).unwrap();
+    let removed = remove(&project, conversations[1]);
+    assert!(removed.status.success(), "{}", told(&removed));
+    let listed = told(&project.mooring(&["worktrees"]));
+    assert!(listed.starts_with("no conversation"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fork_begins_with_the_files_of_its_parent_and_says_so() {
     let project = project();
     let mut client = project.client().await;

@@ -8,11 +8,12 @@ use std::{
 use mooring_wire::harness::{DeleteRequest, ExportRequest, ImportRequest};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::say;
+use super::{say, worktrees};
 use crate::args::{DeleteArgs, ExportArgs, ImportArgs};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::setup;
+use crate::text::one_line;
 
 /// Bytes of a file that are sent at once.
 const CHUNK: usize = 256 << 10;
@@ -132,7 +133,7 @@ pub async fn delete(project: Option<&Path>, args: DeleteArgs) -> Result<Exit, Er
             return Ok(Exit::Done);
         }
     }
-    connection
+    let answer = connection
         .call(move |mut c| async move {
             let author = None;
             c.delete(DeleteRequest {
@@ -143,5 +144,14 @@ pub async fn delete(project: Option<&Path>, args: DeleteArgs) -> Result<Exit, Er
         })
         .await?;
     say(format!("conversation {conversation} is deleted"))?;
+    if let Some(worktree) = &answer.worktree {
+        say(worktrees::left(worktree))?;
+    }
+    if !answer.worktree_error.is_empty() {
+        say(format!(
+            "what became of its worktree is not known: {}; `mooring worktrees` lists what is left",
+            one_line(&answer.worktree_error, 300)
+        ))?;
+    }
     Ok(Exit::Done)
 }

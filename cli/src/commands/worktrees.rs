@@ -42,8 +42,9 @@ async fn list(connection: &Connection) -> Result<Exit, Error> {
     }
     for worktree in all {
         say(format!(
-            "{}  {}  {}{}",
+            "{}{}  {}  {}{}",
             worktree.conversation,
+            if worktree.deleted { " (deleted)" } else { "" },
             one_line(&worktree.branch, 100),
             one_line(&worktree.path, 300),
             match only_there(&worktree) {
@@ -79,6 +80,21 @@ async fn remove(connection: &Connection, conversation: i64) -> Result<Exit, Erro
         }
     }
     Ok(Exit::Done)
+}
+
+/// What became of the worktree of a conversation that was deleted.
+pub fn left(worktree: &Worktree) -> String {
+    let path = one_line(&worktree.path, 300);
+    let branch = one_line(&worktree.branch, 100);
+    match worktree.removed {
+        true => format!("removed {path} and its branch {branch}"),
+        false => format!(
+            "{path} stays, with its branch {branch}: {}. `mooring worktrees remove {}` removes it \
+             once that is pushed, committed or discarded",
+            only_there(worktree),
+            worktree.conversation
+        ),
+    }
 }
 
 /// What is in a worktree and nowhere else.

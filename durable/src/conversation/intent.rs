@@ -16,6 +16,9 @@ use crate::{
     tool::{Call, Replay, Tool},
 };
 
+/// What the note of a call begins with that waits for what it works with.
+const UNREACHABLE: &str = "not reachable since ";
+
 impl Step {
     /// The row of a call, to be moved.
     pub(super) fn call_row(&mut self, ordinal: usize) -> Option<&mut CallRow> {
@@ -88,6 +91,7 @@ impl Step {
         row.released = replay != Replay::Attach;
         let row = row.clone();
         self.put_call(&row);
+        self.reach();
         self.batch.put_task(TaskStep {
             id: row.task,
             conversation: row.conversation,
@@ -131,6 +135,7 @@ impl Step {
         row.note.clear();
         let row = row.clone();
         self.put_call(&row);
+        self.reach();
         let task = self.new_task();
         self.ask(
             ordinal,
@@ -151,23 +156,45 @@ impl Step {
         );
     }
 
-    /// Notes since when something cannot be reached.
+    /// Notes since when something cannot be reached, and what is known of it now: on the
+    /// call and on its run.
     pub(super) fn unreachable(&mut self, ordinal: usize, text: &str) {
         let at = self.at;
-        let Some(row) = self
-            .call_row(ordinal)
-            .filter(|row| row.state != state::UNREACHABLE)
-        else {
+        let Some(row) = self.call_row(ordinal) else {
             return;
         };
-        row.state = state::UNREACHABLE;
-        let since = jiff::Timestamp::from_millisecond(at.0).map_or_else(
-            |_| at.0.to_string(),
-            |at| at.strftime("%H:%M:%S UTC").to_string(),
+        let known = (row.state == state::UNREACHABLE).then_some(row.note.as_str());
+        let since = known.and_then(|note| note.strip_prefix(UNREACHABLE)?.split_once(": "));
+        let since = since.map_or_else(
+            || {
+                jiff::Timestamp::from_millisecond(at.0).map_or_else(
+                    |_| at.0.to_string(),
+                    |at| at.strftime("%H:%M:%S UTC").to_string(),
+                )
+            },
+            |(since, _)| since.to_owned(),
         );
-        row.note = format!("not reachable since {since}: {text}");
+        let note = format!("{UNREACHABLE}{since}: {text}");
+        if known == Some(note.as_str()) {
+            return;
+        }
+        row.state = state::UNREACHABLE;
+        row.note.clone_from(&note);
         let row = row.clone();
         self.put_call(&row);
+        self.note_run(note);
+    }
+
+    /// A call of the run is not waited for any more.
+    pub(super) fn reach(&mut self) {
+        if self.active().progress.run.note.starts_with(UNREACHABLE) {
+            self.note_run(String::new());
+        }
+    }
+
+    fn note_run(&mut self, note: String) {
+        self.active().progress.run.note = note;
+        self.put_generation();
     }
 
     /// Shows the calls that moved, as they stand now.

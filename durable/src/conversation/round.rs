@@ -424,6 +424,7 @@ impl Actor {
         row.note.clear();
         let row = row.clone();
         step.put_call(&row);
+        step.reach();
         step.show_moved(&self.tools());
         self.commit_surely(step).await
     }

@@ -214,11 +214,13 @@ async fn not_reachable_is_no_outcome() {
     world.script(calls(&["bash"]));
     let away = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let gone = away.clone();
+    let tries = std::sync::atomic::AtomicUsize::new(0);
     world.tool("bash", Replay::Attach, move |_, start, _, _| {
         let gone = gone.load(Ordering::SeqCst);
+        let tries = tries.fetch_add(1, Ordering::SeqCst) + 1;
         async move {
             match gone {
-                true => Err(ToolFailure::Unreachable("connection refused".into())),
+                true => Err(ToolFailure::Unreachable(format!("refused {tries} times"))),
                 false => done(&format!("{start:?}")),
             }
         }
@@ -231,11 +233,18 @@ async fn not_reachable_is_no_outcome() {
     .await;
     assert_eq!(
         view.calls[0].note,
-        "not reachable since 22:13:20 UTC: connection refused"
+        "not reachable since 22:13:20 UTC: refused 1 times"
     );
     world.clock.awaited(START + 2_000).await;
     world.clock.advance(2_000);
     world.clock.awaited(START + 4_000).await;
+    // What is known of it now stands on the call and on its run.
+    let now = "not reachable since 22:13:20 UTC: refused 2 times";
+    shows(&engine, id, "the second try", |view| {
+        let run = view.run.as_ref().is_some_and(|run| run.note == now);
+        run && view.calls[0].note == now
+    })
+    .await;
     away.store(false, Ordering::SeqCst);
     world.clock.advance(2_000);
     assert_eq!(settled(&engine, submission).await, "done");

@@ -33,6 +33,11 @@ const CLOSED_V6: &[([u16; 3], u8, &str)] = &[
     ([0x3fff, 0, 0], 20, "documentation"),
 ];
 
+/// Whether an address lies outside, in any notation.
+pub fn is_public(address: IpAddr) -> bool {
+    closed(address.to_canonical()).is_none()
+}
+
 /// Why an address is not outside; `None` where it is.
 pub fn closed(address: IpAddr) -> Option<&'static str> {
     match address {

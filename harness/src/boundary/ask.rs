@@ -8,7 +8,7 @@ use mooring_crds::Verdict;
 use mooring_durable::{
     clock::{Clock, SystemClock},
     gate::{Approval, ApprovalState, Question},
-    id::{Hash, Millis},
+    id::Hash,
     on_the_way::OnTheWay,
 };
 use mooring_policy::{Decision, decide_connection};
@@ -75,9 +75,15 @@ pub async fn ask(
             Err(error) => return refused(format!("{name} could not be asked for: {error}")),
         };
         let rule = decision.rule.to_string();
+        let approval = passing.approval().clone();
+        let waited = boundary
+            .git
+            .hold
+            .during(&origin.execution, passing.settled());
+        tokio::pin!(waited);
         let settled = loop {
             tokio::select! {
-                settled = passing.settled() => break Some(settled),
+                settled = &mut waited => break Some(settled),
                 changed = changes.changed() => {
                     let now = changes.borrow().clone();
                     let again = decide_connection(&now.rules, host, port);
@@ -85,7 +91,7 @@ pub async fn ask(
                     if changed.is_ok() && same {
                         continue;
                     }
-                    if let Err(error) = engine.supersede(passing.approval()).await {
+                    if let Err(error) = engine.supersede(&approval).await {
                         tracing::warn!(%error, "a question stays though the policy has changed");
                     }
                     break None;
@@ -148,16 +154,8 @@ fn question(workspace: &Loaded, decision: &Decision, name: &str) -> Question {
         rule: decision.rule.to_string(),
         reason: decision.reason.clone(),
         policy_digest: workspace.rules.digest().to_owned(),
-        requester_may_approve: workspace.spec.approvals.requester_may_approve,
         no_grant: "it holds for the conversation by itself; for all, write a rule".into(),
         ..Card::default()
     };
-    let expires_at = workspace
-        .approval_timeout()
-        .map(|timeout| Millis(SystemClock.now().0 + timeout.as_millis() as i64));
-    Question {
-        rule: decision.rule.to_string(),
-        expires_at,
-        data: serde_json::to_value(card).expect("a card is always JSON"),
-    }
+    card.question(workspace, SystemClock.now())
 }

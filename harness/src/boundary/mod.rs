@@ -7,6 +7,7 @@
 //! | `head`, `hello` | what they want, read strictly |
 //! | `credential` | whose they are: each execution has its own |
 //! | `proxy`, `ask` | the HTTPS allow-list |
+//! | `hold` | a command's time limit, while a person is waited for |
 //! | `book` | what is kept of each connection, and limits |
 //! | `outside`, `address` | the one connector to the world |
 //!
@@ -20,6 +21,7 @@ mod book;
 mod credential;
 mod head;
 mod hello;
+mod hold;
 mod outside;
 mod proxy;
 mod refusal;
@@ -38,9 +40,11 @@ use mooring_durable::{Engine, error::SessionError, tool::Call};
 use mooring_wire::tunnel::Connection;
 use tokio::sync::Notify;
 
+pub use address::is_public;
 pub use begun::Begun;
 pub use credential::{Credentials, Origin};
 pub use head::{Head, Target};
+pub use hold::Hold;
 pub use outside::{ConnectTo, Outside, Reach, Refusal, Resolver};
 pub use refusal::Answer;
 pub use tunnel::follow;

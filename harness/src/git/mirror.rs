@@ -94,6 +94,27 @@ impl Opened {
         None
     }
 
+    /// The objects that the push brings of the kind and size that `wanted` says, among the
+    /// first `most`. The error is for people.
+    pub fn pushed(
+        &self,
+        most: usize,
+        wanted: impl Fn(gix::objs::Kind, u64) -> bool,
+    ) -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        for place in &self.places[..self.pushed] {
+            for id in place.iter().map_err(told)?.take(most) {
+                let id = id.map_err(told)?;
+                if let Ok(Some(header)) = place.try_header(&id)
+                    && wanted(header.kind, header.size)
+                {
+                    found.push(id.to_string());
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Whether the push brings it.
     pub fn is_pushed(&self, id: &str) -> bool {
         let Ok(id) = gix::ObjectId::from_hex(id.as_bytes()) else {

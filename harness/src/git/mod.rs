@@ -6,16 +6,19 @@
 //! |---|---|
 //! | `address` | which repositories there are, and what a request asks of one |
 //! | `credential` | where the credential comes from |
-//! | `upstream` | requests to the git host |
+//! | `upstream`, `connector` | requests to the git host |
 //! | `receive` | what a push says, read before a byte goes on |
 //! | `push` | a push from its first byte to its report |
 //! | `mirror`, `summary` | what a push does |
+//! | `lfs` | large files, which lie beside git |
 //!
 //! What comes from the sandbox is untrusted, and so is what the git host says: of both
 //! only what is understood goes on.
 
 mod address;
+mod connector;
 mod credential;
+mod lfs;
 mod mirror;
 mod pkt;
 mod push;
@@ -45,15 +48,24 @@ pub use credential::{Source as Credentials, VARIABLES};
 pub use upstream::{Failure, Patience, World};
 
 use crate::{
-    boundary::{Origin, Outside},
+    boundary::{Hold, Origin, Outside},
     workspace::Source,
 };
 use address::{Asks, route};
+use lfs::Large;
 use mirror::Mirrors;
 use upstream::{Answer, Ask, Upstream};
 
 /// Bytes of a host's list of refs.
 const MOST_REFS: usize = 64 << 20;
+
+/// What `git lfs install` writes to a person's own configuration, which the sandbox does
+/// not see. It counts only for files that a repository's attributes name.
+const LARGE_FILES: [(&str, &str); 3] = [
+    ("filter.lfs.process", "git-lfs filter-process"),
+    ("filter.lfs.clean", "git-lfs clean -- %f"),
+    ("filter.lfs.smudge", "git-lfs smudge -- %f"),
+];
 
 /// What a gateway is made from.
 pub struct Parts {
@@ -87,9 +99,12 @@ pub struct Gateway {
     source: Arc<Source>,
     upstream: Upstream,
     mirrors: Mirrors,
+    large: Large,
     project: Option<PathBuf>,
     /// Who asks people; without it nobody is asked.
     engine: OnceLock<Engine>,
+    /// Time limits of commands that wait for them.
+    pub hold: Hold,
 }
 
 /// A repository of the Workspace.
@@ -106,9 +121,11 @@ impl Gateway {
         Arc::new(Gateway {
             source: parts.source,
             upstream: Upstream::new(parts.world, parts.credentials, parts.tls, parts.patience),
+            large: Large::new(parts.folder.join("large")),
             mirrors: Mirrors::new(parts.folder),
             project: parts.project,
             engine: OnceLock::new(),
+            hold: Hold::default(),
         })
     }
 
@@ -122,6 +139,7 @@ impl Gateway {
     /// (`http://EXECUTION:SECRET@127.0.0.1:PORT`).
     pub fn environment(&self, base: &str) -> Vec<(String, String)> {
         let mut settings = Vec::new();
+        let bare = base.rsplit_once('@').map_or(base, |(_, address)| address);
         for (number, address) in self.addresses().iter().enumerate() {
             let key = format!("url.{base}/git/{number}/.insteadOf");
             let spellings = address.spellings().into_iter();
@@ -130,6 +148,11 @@ impl Gateway {
         if settings.is_empty() {
             return Vec::new();
         }
+        settings.extend(LARGE_FILES.map(|(key, value)| (key.into(), value.into())));
+        // git-lfs would find these out by itself, and write them to the repository's own
+        // configuration.
+        settings.push((format!("lfs.http://{bare}/.access"), "basic".into()));
+        settings.push((format!("lfs.http://{bare}/.locksverify"), "false".into()));
         // The listener is no proxy for itself, and wants the credential at once.
         settings.push((format!("http.{base}/.proxy"), String::new()));
         settings.push(("http.proactiveAuth".into(), "basic".into()));
@@ -208,6 +231,9 @@ impl Gateway {
 
     async fn answer(self: Arc<Self>, origin: Origin, request: Request<Incoming>) -> Response<Body> {
         let uri = request.uri().clone();
+        if let Some(asks) = lfs::route(uri.path()) {
+            return self.large(&origin, asks, request).await;
+        }
         let Some((number, asks)) = route(uri.path(), uri.query()) else {
             let text = "nothing of this address is served; only spec.repo.url and \
                         spec.repo.alsoFetch of the Workspace are\n";

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use mooring_durable::{
     clock::{Clock, SystemClock},
-    gate::{Approval, ApprovalState, Question},
-    id::{Hash, Millis},
+    gate::{Approval, ApprovalState},
+    id::Hash,
     on_the_way::{OnTheWay, Passing},
 };
 use mooring_policy::{Decision, Push as Fact, Verdict, decide_push, escape_for_display};
@@ -21,7 +21,8 @@ use tokio_util::io::ReaderStream;
 use super::{
     Gateway, Repository,
     address::Service,
-    mirror::{self, blocking, reader},
+    lfs::{self, Held, Pointer},
+    mirror::{self, Objects, blocking, reader},
     pkt::{self, Band, Pkt},
     receive::{Advert, Push, Update},
     summary::{self, Effect},
@@ -107,6 +108,8 @@ struct Story {
     effects: Vec<Effect>,
     /// What could not be computed, and why.
     unknown: Option<String>,
+    /// The large files that it names, once that was looked for; they stay meanwhile.
+    large: Option<(Vec<Pointer>, Held)>,
 }
 
 /// Begins to answer a push: the body of the answer, and what goes on meanwhile.
@@ -127,6 +130,7 @@ pub(super) fn begin(
         line: Line { to },
         effects,
         unknown: None,
+        large: None,
     };
     let story = async move {
         let mut told = Told::default();
@@ -209,24 +213,49 @@ impl Story {
 
     /// Finds out what the push does.
     async fn look(&mut self) -> Result<(), End> {
-        let looked = tokio::time::timeout(LOOK, self.effects());
+        let looked = tokio::time::timeout(LOOK, self.looked());
         match self.line.while_alive(looked).await? {
-            Ok(Ok(effects)) => self.effects = effects,
-            Ok(Err(why)) => self.unknown = Some(why),
+            Ok((named, effects)) => {
+                if let Ok(named) = named {
+                    self.hold(named);
+                }
+                match effects {
+                    Ok(effects) => self.effects = effects,
+                    Err(why) => self.unknown = Some(why),
+                }
+            }
             Err(_) => self.unknown = Some(format!("it took more than {} s", LOOK.as_secs())),
         }
         Ok(())
     }
 
-    async fn effects(&self) -> Result<Vec<Effect>, String> {
+    async fn looked(&self) -> (Result<Vec<Pointer>, String>, Result<Vec<Effect>, String>) {
+        match self.objects().await {
+            Err(why) => (Err(why.clone()), Err(why)),
+            Ok(objects) => {
+                let named = named(&objects).await;
+                (named, self.effects(objects).await)
+            }
+        }
+    }
+
+    fn hold(&mut self, named: Vec<Pointer>) {
+        let held = self.gateway.hold_large(&self.repository, &named);
+        self.large = Some((named, held));
+    }
+
+    /// The push's own objects, and what the mirror has.
+    async fn objects(&self) -> Result<Objects, String> {
+        let pack = self.push.pack.as_ref();
+        let pack = pack.map(|pack| pack.open()).transpose();
+        let pack = pack.map_err(|error| error.to_string())?;
+        let repository = self.repository.address.to_string();
+        self.gateway.mirrors.open(&repository, pack).await
+    }
+
+    async fn effects(&self, objects: Objects) -> Result<Vec<Effect>, String> {
         let repository = self.repository.address.to_string();
         let mirrors = &self.gateway.mirrors;
-        let pack = || -> Result<Option<std::fs::File>, String> {
-            let pack = self.push.pack.as_ref();
-            let file = pack.map(|pack| pack.open()).transpose();
-            file.map_err(|error| error.to_string())
-        };
-        let objects = mirrors.open(&repository, pack()?).await?;
         let updates = self.push.updates.clone();
         let from = objects.clone();
         let wants = blocking(move || Ok(mirror::wanted(&from.opened()?, &updates))).await?;
@@ -237,7 +266,7 @@ impl Story {
                 let fetched = mirrors.fetch(&self.gateway.upstream, &ask, &repository, wants);
                 fetched.await?;
                 drop(objects);
-                mirrors.open(&repository, pack()?).await?
+                self.objects().await?
             }
         };
         let updates = self.push.updates.clone();
@@ -271,9 +300,17 @@ impl Story {
                 );
                 self.line.progress(&text).await?;
             }
+            let waited = async {
+                let settled = self.line.while_alive(passing.settled());
+                self.gateway
+                    .hold
+                    .during(&self.origin.execution, settled)
+                    .await
+            };
+            tokio::pin!(waited);
             let settled = loop {
                 tokio::select! {
-                    settled = self.line.while_alive(passing.settled()) => break settled?,
+                    settled = &mut waited => break settled?,
                     changed = changes.changed() => {
                         if changed.is_err() {
                             pending::<()>().await;
@@ -328,19 +365,15 @@ impl Story {
             return Ok(None);
         };
         let workspace = self.gateway.source.current();
-        let timeout = workspace.approval_timeout();
         let content = self.push.content(&self.repository.address.to_string());
         let ask = OnTheWay {
             conversation: self.origin.conversation,
             call: self.origin.task,
             what: WHAT.into(),
             hash: Hash::of(content.to_string().as_bytes()),
-            question: Question {
-                rule: decision.rule.to_string(),
-                expires_at: timeout.map(|it| Millis(SystemClock.now().0 + it.as_millis() as i64)),
-                data: serde_json::to_value(self.card(decision, &workspace))
-                    .expect("a card is always JSON"),
-            },
+            question: self
+                .card(decision, &workspace)
+                .question(&workspace, SystemClock.now()),
         };
         let asked = engine.ask_on_the_way(ask).await;
         asked.map_err(|error| End::Failed(format!("the push cannot be asked about: {error}")))
@@ -370,11 +403,13 @@ impl Story {
         for (update, effect) in self.push.updates.iter().zip(&self.effects) {
             detail.push_str(&summary::detail(update, effect));
         }
+        if let Some((named, _)) = &self.large {
+            detail.push_str(&lfs::detail(named));
+        }
         for option in &self.push.options {
             detail.push_str(&format!("push option {}\n", escape_for_display(option)));
         }
         let mut card = Card::written(decision, &summary, &detail, workspace.rules.digest());
-        card.requester_may_approve = workspace.spec.approvals.requester_may_approve;
         card.no_grant =
             "a push is approved once, for exactly these commits; a rule of the git table \
              allows more"
@@ -396,12 +431,31 @@ impl Story {
                 )));
             }
         }
+        self.send_large().await?;
         if let Some(approval) = &told.approval {
             self.use_approval(approval).await?;
         }
         let sent = self.send(&advert);
         let answer = self.line.while_alive(sent).await??;
         self.report(&advert, answer).await
+    }
+
+    /// Large files go before the push that names them. What is approved or allowed is the
+    /// push, and by their names in it also these.
+    async fn send_large(&mut self) -> Result<(), End> {
+        if self.large.is_none() && self.gateway.has_large(&self.repository) {
+            let named = async { named(&self.objects().await?).await };
+            let named = self.line.while_alive(named).await?;
+            let told = |why| format!("whether large files go with the push is not known: {why}");
+            self.hold(named.map_err(|why| End::Failed(told(why)))?);
+        }
+        let Some((named, _)) = self.large.as_ref().filter(|(named, _)| !named.is_empty()) else {
+            return Ok(());
+        };
+        let reference = &self.push.updates[0].name;
+        let sent = self.gateway.send_large(&self.repository, reference, named);
+        let sent = self.line.while_alive(sent).await?;
+        sent.map_err(End::Denied)
     }
 
     async fn use_approval(&self, approval: &Approval) -> Result<(), End> {
@@ -532,6 +586,12 @@ impl Story {
             tracing::warn!(%error, "what became of a push is not kept");
         }
     }
+}
+
+/// The large files that the push among these objects names.
+async fn named(objects: &Objects) -> Result<Vec<Pointer>, String> {
+    let objects = objects.clone();
+    blocking(move || lfs::named(&objects.opened()?)).await
 }
 
 /// A person's no, or nobody's yes, as git shows it.

@@ -3,26 +3,22 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use axum::body::Body;
-use bytes::Bytes;
-use futures::StreamExt;
 use hyper::{
     Method, Request, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
 use super::{
     address::{Address, Service},
+    connector::{Answered, Connector, timely, unreachable},
     credential::{Credential, Source},
 };
 
@@ -172,18 +168,30 @@ pub struct Answer {
 
 /// What was learnt of a host, so that the next request asks rightly at once.
 #[derive(Clone, Default)]
-struct Learnt {
+pub struct Learnt {
     /// Where the repository is, if it was redirected.
-    moved: Option<Address>,
-    field: Option<Zeroizing<String>>,
+    pub moved: Option<Address>,
+    /// The value of the `Authorization` field.
+    pub field: Option<Zeroizing<String>>,
+}
+
+impl Learnt {
+    /// The field for a request at `at`; none where that is another host than the
+    /// repository's.
+    pub fn field_for(&self, at: &Address, repository: &Address) -> Option<HeaderValue> {
+        let here = at.host == repository.host && at.tls >= repository.tls;
+        let field = self.field.as_ref().filter(|_| here)?;
+        let mut field = HeaderValue::from_str(field).ok()?;
+        field.set_sensitive(true);
+        Some(field)
+    }
 }
 
 /// The git hosts.
 pub struct Upstream {
-    world: Arc<dyn World>,
+    pub(super) connector: Connector,
     credentials: Source,
-    tls: OnceLock<Arc<rustls::ClientConfig>>,
-    patience: Patience,
+    pub(super) patience: Patience,
     learnt: Mutex<HashMap<String, Learnt>>,
 }
 
@@ -196,45 +204,64 @@ impl Upstream {
         patience: Patience,
     ) -> Upstream {
         Upstream {
-            world,
+            connector: Connector::new(world, tls),
             credentials,
-            tls: tls.map_or_else(OnceLock::new, OnceLock::from),
             patience,
             learnt: Mutex::default(),
         }
     }
 
-    /// Certificates as this machine trusts them, looked at when they are first needed.
-    fn tls(&self) -> Arc<rustls::ClientConfig> {
-        let made = self.tls.get_or_init(|| {
-            let mut roots = rustls::RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = rustls::ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .expect("ring has all of them");
-            Arc::new(config.with_root_certificates(roots).with_no_client_auth())
-        });
-        made.clone()
-    }
-
-    fn learnt(&self, address: &Address) -> Learnt {
+    fn learnt(&self, key: &str) -> Learnt {
         let learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner);
-        learnt
-            .get(&address.to_string())
-            .cloned()
-            .unwrap_or_default()
+        learnt.get(key).cloned().unwrap_or_default()
     }
 
-    fn learn(&self, address: &Address, what: Learnt) {
+    fn learn(&self, key: String, what: Learnt) {
         let mut learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner);
-        learnt.insert(address.to_string(), what);
+        learnt.insert(key, what);
+    }
+
+    /// What was learnt for large files, which a host may want to be asked for otherwise;
+    /// with the credential where it is at hand.
+    pub(super) fn learnt_of_large(&self, address: &Address, secret: Option<&str>) -> Learnt {
+        let mut learnt = self.learnt(&format!("lfs {address}"));
+        if learnt.moved.is_none() {
+            learnt.moved = self.learnt(&address.to_string()).moved;
+        }
+        if learnt.field.is_none() {
+            let ready = self.credentials.ready(address, secret);
+            learnt.field = ready.map(|it| it.field(None));
+        }
+        learnt
+    }
+
+    /// Remembers it.
+    pub(super) fn learn_of_large(&self, address: &Address, what: Learnt) {
+        self.learn(format!("lfs {address}"), what);
+    }
+
+    /// Sends a request that is about large files.
+    pub(super) async fn large(
+        &self,
+        at: &Address,
+        request: Request<Body>,
+    ) -> Result<Answered, Failure> {
+        let patience = self.patience.answer;
+        let sent = self.connector.exchange(at, request);
+        tokio::time::timeout(patience, sent)
+            .await
+            .map_err(|_| silent(at, patience))?
+    }
+
+    /// The body of an answer, whose pieces come in time.
+    pub(super) fn timely(&self, at: &Address, answer: Answered) -> Body {
+        timely(at.authority(), answer, self.patience.piece)
     }
 
     /// What there is to be fetched, or pushed to. It asks for a credential where the
     /// host wants one, and follows the host's own redirects.
     pub async fn refs(&self, ask: &Ask) -> Result<Answer, Failure> {
-        let mut learnt = self.learnt(&ask.address);
+        let mut learnt = self.learnt(&ask.address.to_string());
         let mut challenge: Option<String> = None;
         let mut tried = false;
         for _ in 0..=MOST_REDIRECTS + 2 {
@@ -265,7 +292,7 @@ impl Upstream {
                 continue;
             }
             let answer = self.checked(&at, ask.service, "advertisement", answer)?;
-            self.learn(&ask.address, learnt);
+            self.learn(ask.address.to_string(), learnt);
             return Ok(answer);
         }
         Err(self.status(&ask.address, StatusCode::LOOP_DETECTED))
@@ -279,7 +306,7 @@ impl Upstream {
         body: Body,
         length: Option<u64>,
     ) -> Result<Answer, Failure> {
-        let mut learnt = self.learnt(&ask.address);
+        let mut learnt = self.learnt(&ask.address.to_string());
         if learnt.field.is_none() {
             let ready = self.credentials.ready(&ask.address, ask.secret.as_deref());
             learnt.field = ready.map(|it| it.field(None));
@@ -301,7 +328,7 @@ impl Upstream {
             .await?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             // What was learnt is not right any more.
-            self.learn(&ask.address, Learnt::default());
+            self.learn(ask.address.to_string(), Learnt::default());
             if learnt.field.is_none() {
                 return Err(self.no_credential(&at));
             }
@@ -317,7 +344,11 @@ impl Upstream {
         self.checked(&at, ask.service, "result", answer)
     }
 
-    async fn credential(&self, address: &Address, secret: Option<&str>) -> Option<Credential> {
+    pub(super) async fn credential(
+        &self,
+        address: &Address,
+        secret: Option<&str>,
+    ) -> Option<Credential> {
         match self.credentials.ready(address, secret) {
             Some(credential) => Some(credential),
             None => self.credentials.find(address).await,
@@ -332,7 +363,7 @@ impl Upstream {
         path: &str,
         body: Body,
         learnt: &Learnt,
-    ) -> Result<hyper::Response<hyper::body::Incoming>, Failure> {
+    ) -> Result<Answered, Failure> {
         let pushes = method == Method::POST && ask.service == Service::ReceivePack;
         let patience = match pushes {
             true => self.patience.push,
@@ -348,15 +379,7 @@ impl Upstream {
         let value =
             |text: &str| HeaderValue::from_str(text).map_err(|error| unreachable(at, error));
         fields.insert(header::HOST, value(&at.authority())?);
-        // Some hosts answer otherwise to what is no git.
-        fields.insert(
-            header::USER_AGENT,
-            value(concat!(
-                "git/2.45 (mooring ",
-                env!("CARGO_PKG_VERSION"),
-                ")"
-            ))?,
-        );
+        fields.insert(header::USER_AGENT, user_agent());
         let name = ask.service.name();
         if method == Method::POST {
             fields.insert(
@@ -370,42 +393,13 @@ impl Upstream {
         } else {
             fields.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         }
-        if let Some(field) = &learnt.field
-            && at.host == ask.address.host
-            && at.tls >= ask.address.tls
-        {
-            let mut field = value(field)?;
-            field.set_sensitive(true);
+        if let Some(field) = learnt.field_for(at, &ask.address) {
             fields.insert(header::AUTHORIZATION, field);
         }
-        let silent = || Failure::Silent {
-            host: at.authority(),
-            seconds: patience.as_secs(),
-        };
-        let sent = async {
-            let tcp = self.world.connect(&at.host, at.port).await;
-            let tcp = tcp.map_err(|why| unreachable(at, why))?;
-            let _ = tcp.set_nodelay(true);
-            if at.tls {
-                let name = ServerName::try_from(at.host.clone());
-                let name = name.map_err(|error| unreachable(at, error))?;
-                let tls = tokio_rustls::TlsConnector::from(self.tls());
-                let tls = tls.connect(name, tcp).await;
-                exchange(at, tls.map_err(|error| unreachable(at, error))?, request).await
-            } else {
-                let peer = tcp.peer_addr().map_err(|error| unreachable(at, error))?;
-                if !is_private(peer.ip()) {
-                    return Err(unreachable(
-                        at,
-                        "plain http is only for privateDestinations; write https",
-                    ));
-                }
-                exchange(at, tcp, request).await
-            }
-        };
+        let sent = self.connector.exchange(at, request);
         tokio::time::timeout(patience, sent)
             .await
-            .map_err(|_| silent())?
+            .map_err(|_| silent(at, patience))?
     }
 
     fn checked(
@@ -413,7 +407,7 @@ impl Upstream {
         at: &Address,
         service: Service,
         what: &str,
-        answer: hyper::Response<hyper::body::Incoming>,
+        answer: Answered,
     ) -> Result<Answer, Failure> {
         if answer.status() != StatusCode::OK {
             return Err(self.status(at, answer.status()));
@@ -435,28 +429,13 @@ impl Upstream {
             (Service::ReceivePack, "result") => self.patience.push,
             _ => self.patience.piece,
         };
-        let host = at.authority();
-        let pieces = Body::new(answer.into_body()).into_data_stream();
-        let pieces = futures::stream::unfold(Some(pieces), move |pieces| {
-            let host = host.clone();
-            async move {
-                let mut pieces = pieces?;
-                let stuck = |why: String| Some((Err::<Bytes, _>(std::io::Error::other(why)), None));
-                match tokio::time::timeout(piece, pieces.next()).await {
-                    Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(pieces))),
-                    Ok(Some(Err(error))) => stuck(format!("{host} broke off: {error}")),
-                    Ok(None) => None,
-                    Err(_) => stuck(format!("{host} sent nothing for {} s", piece.as_secs())),
-                }
-            }
-        });
         Ok(Answer {
             encoding,
-            body: Body::from_stream(pieces),
+            body: timely(at.authority(), answer, piece),
         })
     }
 
-    fn no_credential(&self, at: &Address) -> Failure {
+    pub(super) fn no_credential(&self, at: &Address) -> Failure {
         Failure::NoCredential {
             host: at.authority(),
             path: at.path.clone(),
@@ -464,7 +443,7 @@ impl Upstream {
         }
     }
 
-    fn status(&self, at: &Address, status: StatusCode) -> Failure {
+    pub(super) fn status(&self, at: &Address, status: StatusCode) -> Failure {
         let (host, path) = (at.authority(), at.path.clone());
         match status.as_u16() {
             401 => Failure::Refused {
@@ -479,40 +458,20 @@ impl Upstream {
     }
 }
 
-/// Sends a request on a connection of its own.
-async fn exchange<S>(
-    at: &Address,
-    stream: S,
-    request: Request<Body>,
-) -> Result<hyper::Response<hyper::body::Incoming>, Failure>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| unreachable(at, error))?;
-    tokio::spawn(async move {
-        // What goes wrong on it shows in the answer.
-        let _ = connection.await;
-    });
-    let answer = sender.send_request(request).await;
-    answer.map_err(|error| unreachable(at, error))
-}
-
-fn unreachable(at: &Address, why: impl std::fmt::Display) -> Failure {
-    Failure::Unreachable {
+pub fn silent(at: &Address, patience: Duration) -> Failure {
+    Failure::Silent {
         host: at.authority(),
-        why: why.to_string(),
+        seconds: patience.as_secs(),
     }
 }
 
-fn challenges(fields: &HeaderMap) -> String {
+pub fn challenges(fields: &HeaderMap) -> String {
     let all = fields.get_all(header::WWW_AUTHENTICATE).iter();
     let all: Vec<&str> = all.filter_map(|value| value.to_str().ok()).collect();
     all.join(", ")
 }
 
-fn location(fields: &HeaderMap) -> String {
+pub fn location(fields: &HeaderMap) -> String {
     let value = fields.get(header::LOCATION);
     let text = value
         .and_then(|value| value.to_str().ok())
@@ -522,36 +481,45 @@ fn location(fields: &HeaderMap) -> String {
 
 /// Where a repository is by its host's own redirect.
 fn moved(at: &Address, service: Service, fields: &HeaderMap) -> Result<Address, Failure> {
-    let to = location(fields);
+    let end = format!("/info/refs?service={}", service.name());
+    let repository = |whole: &str| whole.strip_suffix(&end).map(str::to_owned);
+    moved_to(at, &location(fields), repository)
+}
+
+/// Where a repository is that its own host has led on; `repository` finds its address in
+/// that of what was asked for.
+pub fn moved_to(
+    at: &Address,
+    to: &str,
+    repository: impl FnOnce(&str) -> Option<String>,
+) -> Result<Address, Failure> {
     let elsewhere = || Failure::Redirected {
         host: at.authority(),
         path: at.path.clone(),
-        to: to.clone(),
+        to: to.to_owned(),
     };
     let whole = match to.starts_with('/') {
         true => {
             let scheme = if at.tls { "https" } else { "http" };
             format!("{scheme}://{}{to}", at.authority())
         }
-        false => to.clone(),
+        false => to.to_owned(),
     };
-    let base = whole
-        .strip_suffix(&format!("/info/refs?service={}", service.name()))
-        .ok_or_else(elsewhere)?;
-    let address = Address::parse(base).ok_or_else(elsewhere)?;
+    let base = repository(&whole).ok_or_else(elsewhere)?;
+    let address = Address::parse(&base).ok_or_else(elsewhere)?;
     let same = address.host == at.host
         && (address.port == at.port || (address.tls && !at.tls))
         && address.tls >= at.tls;
     if same { Ok(address) } else { Err(elsewhere()) }
 }
 
-/// Whether plain `http` may go there: only what an installation has named leads to
-/// such an address at all.
-fn is_private(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
-    }
+/// What the harness calls itself: some hosts answer otherwise to what is no git.
+pub fn user_agent() -> HeaderValue {
+    HeaderValue::from_static(concat!(
+        "git/2.45 (mooring ",
+        env!("CARGO_PKG_VERSION"),
+        ")"
+    ))
 }
 
 /// The field that names git's protocol, where a command asks for a version of it.

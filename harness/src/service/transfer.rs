@@ -56,7 +56,7 @@ impl Service {
             .delete(conversation, extra)
             .await
             .map_err(session)?;
-        Ok(wire::DeleteResponse {})
+        Ok(self.leave_worktree(conversation).await)
     }
 
     pub(super) async fn export(

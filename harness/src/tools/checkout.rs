@@ -78,6 +78,29 @@ impl Hands {
         self.worktree(conversation, Act::Status(true)).await
     }
 
+    /// The conversations that have worktrees, in their order; some may be deleted.
+    pub(crate) async fn checkouts(&self) -> Result<Vec<ConversationId>, ToolFailure> {
+        let request = WorktreeRequest {
+            owner: self.owner_of_worktrees(),
+            act: Some(Act::List(true)),
+            ..WorktreeRequest::default()
+        };
+        let answer = self.client()?.worktree(request).await;
+        let names = answer
+            .map_err(|status| self.failure(&status))?
+            .into_inner()
+            .names;
+        let numbers = names.iter().filter_map(|name| name.parse().ok());
+        let mut all: Vec<_> = numbers.map(ConversationId).collect();
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn owner_of_worktrees(&self) -> String {
+        let engine = self.engine();
+        engine.map(|it| it.incarnation().0).unwrap_or_default()
+    }
+
     /// Removes the worktree of a conversation with its branch, unless that would lose
     /// something that is nowhere else.
     pub(crate) async fn remove_checkout(
@@ -103,10 +126,7 @@ impl Hands {
     ) -> Result<WorktreeResponse, ToolFailure> {
         let request = WorktreeRequest {
             name: conversation.to_string(),
-            owner: self
-                .engine()
-                .map(|it| it.incarnation().0)
-                .unwrap_or_default(),
+            owner: self.owner_of_worktrees(),
             act: Some(act),
         };
         let answer = self.client()?.worktree(request).await;

@@ -99,3 +99,24 @@ async fn ends_are_told_apart() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_time_limit_that_is_held_runs_on_by_itself() {
+    let sandbox = Sandbox::start(As::Caller, &[]).await;
+    let id = unique("held");
+    let limited = ExecRequest {
+        timeout_ms: 5_000,
+        ..request(&id, "echo before; sleep 600")
+    };
+    let since = Instant::now();
+    sandbox.client().await.exec(limited).await.unwrap();
+    for _ in 0..2 {
+        assert!(sandbox.signal(&id, Signal::HoldMs(2_000)).await);
+    }
+    let ran = sandbox.attach(&id, 0).await;
+    assert_eq!(
+        (ran.end().0, ran.text().as_str()),
+        (End::TimedOut, "before\n")
+    );
+    assert!(since.elapsed().as_millis() >= 7_000);
+}
