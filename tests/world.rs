@@ -65,7 +65,7 @@ struct Shared {
 impl World {
     pub async fn start() -> World {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let (authority, config) = certificates();
+        let (authority, config) = certificates(HOSTS);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -175,7 +175,8 @@ impl axum::serve::Listener for Tls {
     }
 }
 
-fn certificates() -> (String, rustls::ServerConfig) {
+/// An authority (PEM), and a server's side for these names by it.
+pub fn certificates(names: &[&str]) -> (String, rustls::ServerConfig) {
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -190,7 +191,7 @@ fn certificates() -> (String, rustls::ServerConfig) {
     let pem = authority.pem();
     let issuer = rcgen::Issuer::new(parameters, authority_key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let names: Vec<String> = HOSTS.iter().map(|host| (*host).to_owned()).collect();
+    let names: Vec<String> = names.iter().map(|host| (*host).to_owned()).collect();
     let mut leaf = rcgen::CertificateParams::new(names).unwrap();
     leaf.use_authority_key_identifier_extension = true;
     let leaf = leaf.signed_by(&key, &issuer).unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 pub mod large;
+pub mod tls;
 
 use std::{
     path::{Path, PathBuf},

@@ -6,6 +6,7 @@ mod branches;
 mod clients;
 mod demo;
 mod gateway;
+mod hosts;
 mod large;
 mod mcp;
 mod pushes;

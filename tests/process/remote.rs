@@ -14,12 +14,12 @@ const ALLOW: &str =
     "tool: {\"*\": allow}\nbash: {\"*\": allow}\npath: {\"*\": allow}\nexternalDirectory: allow";
 
 /// `mooring sandbox serve` of a project.
-struct Served {
-    project: Project,
+pub struct Served {
+    pub project: Project,
     process: Child,
-    address: String,
+    pub address: String,
     /// Empty where it is paired.
-    code: String,
+    pub code: String,
 }
 
 impl Served {
@@ -27,7 +27,7 @@ impl Served {
         Served::at(Project::new(), "127.0.0.1:0")
     }
 
-    fn at(project: Project, listen: &str) -> Served {
+    pub fn at(project: Project, listen: &str) -> Served {
         let mut process = project
             .command(&["sandbox", "serve", "--listen", listen])
             .stdout(Stdio::piped())
@@ -83,7 +83,7 @@ fn code_file(project: &Project, code: &str) -> PathBuf {
 }
 
 /// One message, into the sandbox at `address`.
-fn send(project: &Project, address: &str, code: Option<&str>, text: &str) -> Output {
+pub fn send(project: &Project, address: &str, code: Option<&str>, text: &str) -> Output {
     let workspace = [
         "send",
         "--workspace",

@@ -142,7 +142,7 @@ async fn a_deleted_conversations_worktree_goes_where_nothing_is_lost_by_that() {
     let only = worktree(&project, conversations[1]).join("only.txt");
     assert_eq!(std::fs::read_to_string(&only).unwrap(), "mine\n");
     // It is not forgotten, and can be removed once nothing is lost.
-    let listed = told(&project.mooring(&["worktrees"]));
+    let listed = String::from_utf8(project.mooring(&["worktrees"]).stdout).unwrap();
     assert!(
         listed.starts_with("2 (deleted)  mooring/2") && listed.contains("1 file not committed"),
         "{listed}"
@@ -152,7 +152,7 @@ async fn a_deleted_conversations_worktree_goes_where_nothing_is_lost_by_that() {
     std::fs::remove_file(&only).unwrap();
     let removed = remove(&project, conversations[1]);
     assert!(removed.status.success(), "{}", told(&removed));
-    let listed = told(&project.mooring(&["worktrees"]));
+    let listed = String::from_utf8(project.mooring(&["worktrees"]).stdout).unwrap();
     assert!(listed.starts_with("no conversation"), "{listed}");
 }
 

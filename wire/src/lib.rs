@@ -7,6 +7,7 @@
 pub mod code;
 mod error;
 pub mod pairing;
+pub mod private_file;
 pub mod shown;
 pub mod tls;
 pub mod tunnel;

@@ -3,14 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use mooring_wire::{
     WireError,
     pairing::{self, Certificate, Code, Fingerprint, PairingError, Standing},
+    private_file,
 };
 use tonic::transport::Channel;
 
@@ -130,24 +129,8 @@ impl Remote {
 
     fn keep(&self, pins: &BTreeMap<String, Fingerprint>) -> Result<(), WireError> {
         let path = self.pins_file();
-        let new = path.with_extension("new");
-        let written = std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)
-            .and_then(|()| {
-                std::fs::OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(&new)
-            })
-            .and_then(|mut file| {
-                file.write_all(&serde_json::to_vec_pretty(pins)?)?;
-                file.sync_all()?;
-                std::fs::rename(&new, &path)
-            });
+        let text = serde_json::to_vec_pretty(pins).expect("names and digits are always JSON");
+        let written = private_file::write(&path, &text);
         written.map_err(|source| WireError::File { path, source })
     }
 }

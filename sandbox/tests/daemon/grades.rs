@@ -1,6 +1,9 @@
 //! What is left where the machine refuses namespaces.
 
-use mooring_wire::sandbox::{ProbeRequest, ReadRequest, Target};
+use mooring_wire::sandbox::{
+    ExecRequest, ProbeRequest, ReadRequest, Target, WorktreeRequest,
+    worktree_request::{Act, Add},
+};
 
 use crate::support::{As, Sandbox, request, unique, users};
 
@@ -178,5 +181,48 @@ async fn bad_places_are_named() {
         change(&mut sandbox);
         let error = sandbox.fails_to_start();
         assert!(error.contains(expected), "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn without_namespaces_conversations_have_worktrees_too() {
+    for user in users() {
+        let mut sandbox = without_namespaces(user, &[]);
+        sandbox.launch();
+        let begin = "git init -q . && git commit -q --allow-empty -m begin";
+        sandbox.run(begin).await.ok();
+        let mut client = sandbox.client().await;
+        let ask = |act| WorktreeRequest {
+            name: "7".into(),
+            owner: "test".into(),
+            act: Some(act),
+        };
+        let made = client.worktree(ask(Act::Add(Add::default()))).await;
+        let made = made.unwrap().into_inner();
+        assert_eq!(made.branch, "mooring/7");
+        let id = unique("inside");
+        let inside = ExecRequest {
+            cwd: made.path.clone(),
+            ..request(
+                &id,
+                "echo x > file && git add file && git commit -qm x && git status -sb",
+            )
+        };
+        assert_eq!(sandbox.run_as(&id, inside).await.ok(), "## mooring/7\n");
+        let listed = client.worktree(ask(Act::List(true))).await.unwrap();
+        assert_eq!(listed.into_inner().names, ["7"]);
+        let kept = client.worktree(ask(Act::Remove(true))).await.unwrap();
+        let kept = kept.into_inner();
+        assert_eq!((kept.removed, kept.unpushed), (false, 1));
+        let id = unique("undo");
+        let undo = ExecRequest {
+            cwd: made.path.clone(),
+            ..request(&id, "git reset -q --hard HEAD~1")
+        };
+        sandbox.run_as(&id, undo).await.ok();
+        let removed = client.worktree(ask(Act::Remove(true))).await.unwrap();
+        assert!(removed.into_inner().removed);
+        let listed = client.worktree(ask(Act::List(true))).await.unwrap();
+        assert!(listed.into_inner().names.is_empty());
     }
 }

@@ -1,8 +1,6 @@
 //! A certificate that its owner made, and how the other side knows it again.
 
 use std::fmt;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,8 +13,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use serde::{Deserialize, Serialize};
 
-use crate::WireError;
 use crate::tls::provider;
+use crate::{WireError, private_file};
 
 /// The SHA-256 of a certificate. Its text is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -122,7 +120,7 @@ impl Certificate {
             Ok(pem) => pem,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let pem = Self::generate()?;
-                write_private(path, pem.as_bytes()).map_err(failed)?;
+                private_file::write(path, pem.as_bytes()).map_err(failed)?;
                 pem
             }
             Err(error) => return Err(failed(error)),
@@ -134,25 +132,6 @@ impl Certificate {
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
-}
-
-/// Writes a file that is whole at every moment, and its owner's alone.
-fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    let new = path.with_extension(format!("new.{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
 }
 
 pub(super) fn tls(error: impl fmt::Display) -> WireError {

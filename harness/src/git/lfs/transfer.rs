@@ -202,7 +202,7 @@ impl Gateway {
                     Err(error) => {
                         let status = match &error {
                             NotTaken::Other(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                            NotTaken::Full => StatusCode::INSUFFICIENT_STORAGE,
+                            NotTaken::Full | NotTaken::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
                             NotTaken::Io(_) => StatusCode::BAD_GATEWAY,
                         };
                         told(status, &error.to_string())

@@ -22,6 +22,8 @@ use crate::git::address::Address;
 pub const MOST_BYTES: u64 = 4 << 30;
 /// How long one waits that no push in progress names.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Bytes that stay free on the volume, which has the database too.
+const RESERVE: u64 = 256 << 20;
 /// Ends the name of a file that is not whole.
 const PART: &str = ".part";
 
@@ -37,6 +39,9 @@ pub enum NotTaken {
         MOST_BYTES >> 30
     )]
     Full,
+    /// The harness's volume has other uses.
+    #[error("the harness's volume has no room for it: enlarge that, or push smaller files")]
+    NoRoom,
     /// It broke off, or the disk is full.
     #[error("it broke off: {0}")]
     Io(#[from] std::io::Error),
@@ -207,6 +212,13 @@ impl Waiting {
         let path = self.path(repository, object);
         let folder = self.place(repository);
         std::fs::create_dir_all(&folder)?;
+        let volume = nix::sys::statvfs::statvfs(&folder).map_err(std::io::Error::from)?;
+        let free = volume
+            .blocks_available()
+            .saturating_mul(volume.fragment_size());
+        if free < object.size.saturating_add(RESERVE) {
+            return Err(NotTaken::NoRoom);
+        }
         let part = Part::new(&folder);
         let mut file = tokio::fs::File::create_new(&part.0).await?;
         let mut pieces = body.into_data_stream();
