@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     boundary::Origin,
+    card::one_line,
     git::{
         Gateway, Repository,
         connector::unreachable,
@@ -96,7 +97,7 @@ pub enum Found {
 
 /// A text of the host, for one line.
 fn shown(text: &str) -> String {
-    escape_for_display(&text.chars().take(300).collect::<String>())
+    one_line(&escape_for_display(text))
 }
 
 impl ToldObject {
@@ -430,7 +431,7 @@ mod tests {
             (
                 r#"{"oid": "a", "error": {"code": 404, "message": "not\nthere"}}"#.into(),
                 Direction::Down,
-                "404 not\\nthere",
+                "404 not [+1 lines]",
             ),
             (
                 r#"{"oid": "a", "actions": {"upload": {"href": "file:///etc/passwd"}}}"#.into(),
