@@ -68,7 +68,7 @@ impl Service {
 }
 
 fn shown(conversation: ConversationId, found: WorktreeResponse, deleted: bool) -> Option<Worktree> {
-    (found.exists || found.removed).then(|| Worktree {
+    (found.exists || found.removed).then_some(Worktree {
         conversation: conversation.0,
         path: found.path,
         branch: found.branch,

@@ -86,6 +86,7 @@ struct ToldError {
 }
 
 /// How one object is at the host.
+#[expect(clippy::large_enum_variant, reason = "most are ways, and none is kept")]
 pub enum Found {
     /// There is nothing to do: it is there already, and was to be sent.
     There,
