@@ -305,9 +305,7 @@ impl Project {
     ) -> (i64, i64) {
         let request = SubmitRequest {
             conversation,
-            content: vec![wire::Part {
-                part: Some(wire::part::Part::Text(text.into())),
-            }],
+            content: vec![wire::Part::text(text)],
             when_busy: when_busy.into(),
             ..SubmitRequest::default()
         };

@@ -39,9 +39,6 @@ pub async fn fetch(
     files: &[Attachment],
 ) -> Fetched {
     let mut fetched = Fetched::default();
-    let text = |text: String| Part {
-        part: Some(part::Part::Text(text)),
-    };
     for (n, file) in files.iter().enumerate() {
         let name = one_line(&file.filename, 80).replace('`', "'");
         let mut left_out = |why: String| fetched.left_out.push(format!("`{name}`: {why}"));
@@ -78,7 +75,7 @@ pub async fn fetch(
             let short = (data.len() <= TEXT).then(|| std::str::from_utf8(&data).ok());
             short
                 .flatten()
-                .map(|content| text(format!("File {name}:\n{}", code_block(content, TEXT))))
+                .map(|content| Part::text(format!("File {name}:\n{}", code_block(content, TEXT))))
         };
         // Two of a name do not lie in one place.
         let twice = files[..n].iter().any(|one| one.filename == file.filename);
@@ -95,7 +92,7 @@ pub async fn fetch(
             Ok(path) => {
                 let size = file.size;
                 let told = format!("Attached file {name} ({size} bytes) is in the sandbox: {path}");
-                fetched.parts.push(text(told));
+                fetched.parts.push(Part::text(told));
             }
             // What the model is given is not missing.
             Err(_) if shown.is_some() => {}

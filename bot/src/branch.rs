@@ -78,9 +78,7 @@ async fn say(
     let request = wire::SubmitRequest {
         thread: Some(thread.clone()),
         request_id: interaction.id.to_string(),
-        content: vec![wire::Part {
-            part: Some(wire::part::Part::Text(text)),
-        }],
+        content: vec![wire::Part::text(text)],
         author: Some(author(interaction)),
         ..wire::SubmitRequest::default()
     };

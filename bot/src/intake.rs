@@ -450,8 +450,7 @@ async fn say(bot: &Bot, thread: Id, message: &Message, about: &str, text: String
 
 /// What is said, where anything is.
 fn text_part(text: &str) -> Option<wire::Part> {
-    let part = wire::part::Part::Text(text.to_owned());
-    (!text.is_empty()).then_some(wire::Part { part: Some(part) })
+    (!text.is_empty()).then(|| wire::Part::text(text))
 }
 
 /// Who wrote a message; `None` for one who is no member of the guild.

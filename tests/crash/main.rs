@@ -70,9 +70,7 @@ impl Load {
             let request = SubmitRequest {
                 conversation,
                 request_id: request_id.clone(),
-                content: vec![Part {
-                    part: Some(wire::part::Part::Text(text.clone())),
-                }],
+                content: vec![Part::text(text.clone())],
                 ..SubmitRequest::default()
             };
             match client.submit(request).await {

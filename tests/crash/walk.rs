@@ -204,9 +204,7 @@ impl Bot {
                 reply_to_message_id: String::new(),
             }),
             request_id: message.into(),
-            content: vec![wire::Part {
-                part: Some(wire::part::Part::Text(text.into())),
-            }],
+            content: vec![wire::Part::text(text)],
             author: Some(person("7", "ada")),
             ..wire::SubmitRequest::default()
         };

@@ -6,6 +6,7 @@
 
 pub mod code;
 mod error;
+mod message;
 pub mod pairing;
 pub mod private_file;
 pub mod shown;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mooring_wire::harness::{
-    EntriesRequest, Part, StatusRequest, SubmitRequest, SubmitResponse, WhenBusy, part,
+    EntriesRequest, Part, StatusRequest, SubmitRequest, SubmitResponse, WhenBusy,
 };
 
 use super::{last_conversation, new_request_id, say};
@@ -50,9 +50,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     let request = SubmitRequest {
         conversation,
         request_id: args.request_id.clone().unwrap_or_else(new_request_id),
-        content: vec![Part {
-            part: Some(part::Part::Text(text)),
-        }],
+        content: vec![Part::text(text)],
         when_busy: if args.steer {
             WhenBusy::Steer
         } else {

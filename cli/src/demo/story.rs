@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mooring_wire::harness::{
     CompactRequest, ConversationView, EntriesRequest, Entry, Part, SubmitRequest, ViewRequest,
-    WhenBusy, chunk, part,
+    WhenBusy, chunk,
 };
 
 use super::evidence::{Evidence, Moment, search};
@@ -128,9 +128,7 @@ impl Scene<'_> {
         let request = SubmitRequest {
             conversation,
             request_id: new_request_id(),
-            content: vec![Part {
-                part: Some(part::Part::Text(text.into())),
-            }],
+            content: vec![Part::text(text)],
             when_busy: when_busy.into(),
             ..SubmitRequest::default()
         };

@@ -3,7 +3,7 @@
 use mooring_wire::harness::{
     AbortRequest, ApprovalsRequest, ConfigureRequest, ConversationsRequest, DecideRequest,
     ForkRequest, Part, Scope, StatusRequest, StatusResponse, SubmitRequest, UsageRequest, WhenBusy,
-    WithdrawRequest, part,
+    WithdrawRequest,
 };
 
 use crate::commands;
@@ -353,9 +353,7 @@ async fn submit(
     let request = SubmitRequest {
         conversation,
         request_id: commands::new_request_id(),
-        content: vec![Part {
-            part: Some(part::Part::Text(text)),
-        }],
+        content: vec![Part::text(text)],
         when_busy: when_busy.into(),
         ..SubmitRequest::default()
     };
