@@ -480,8 +480,23 @@ pub fn program() -> &'static Path {
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         let copy = folder.join("mooring-sandbox");
         std::fs::copy(built, &copy).unwrap();
+        remove_at_end(&folder);
         copy
     })
+}
+
+/// Removes a folder once this process has ended, however it does: a static is never
+/// dropped, so another process waits for the end of its standard input.
+fn remove_at_end(folder: &Path) {
+    let waiting = Command::new("sh")
+        .args(["-c", "cat >/dev/null; rm -rf -- \"$0\""])
+        .arg(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::mem::forget(waiting); // and with it the end that it waits for
 }
 
 /// Runs a program on the host, outside any sandbox.
