@@ -55,10 +55,39 @@ impl FlagPattern {
         })
     }
 
-    /// Whether a command with these words (the first is the program) does it.
-    pub(crate) fn matches(&self, words: &[&str]) -> bool {
-        let Some((program, rest)) = words.split_first() else {
+    /// Whether a command does it.
+    pub(crate) fn matches(&self, given: &GivenWords<'_>) -> bool {
+        let GivenWords {
+            program,
+            operands,
+            options,
+        } = given;
+        if operands.len() < self.operands.len()
+            || (!self.open && operands.len() > self.operands.len())
+        {
             return false;
+        }
+        self.operands
+            .iter()
+            .zip(operands)
+            .all(|(pattern, word)| pattern.matches(word))
+            && self.flags.iter().all(|flag| flag.is_in(program, options))
+    }
+}
+
+/// The words of a command, taken apart once for all rules.
+#[derive(Debug, Default)]
+pub(crate) struct GivenWords<'a> {
+    program: &'a str,
+    operands: Vec<&'a str>,
+    options: Vec<&'a str>,
+}
+
+impl<'a> GivenWords<'a> {
+    /// The first word is the program.
+    pub(crate) fn new(words: &[&'a str]) -> GivenWords<'a> {
+        let Some((program, rest)) = words.split_first() else {
+            return GivenWords::default();
         };
         let mut operands = Vec::new();
         let mut options = Vec::new();
@@ -72,16 +101,11 @@ impl FlagPattern {
                 options.push(*word);
             }
         }
-        if operands.len() < self.operands.len()
-            || (!self.open && operands.len() > self.operands.len())
-        {
-            return false;
+        GivenWords {
+            program,
+            operands,
+            options,
         }
-        self.operands
-            .iter()
-            .zip(&operands)
-            .all(|(pattern, word)| pattern.matches(word))
-            && self.flags.iter().all(|flag| flag.is_in(program, &options))
     }
 }
 
@@ -133,7 +157,7 @@ fn bundle(word: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::FlagPattern;
+    use super::{FlagPattern, GivenWords};
 
     #[test]
     fn options_are_found_in_any_order_and_spelling() {
@@ -158,7 +182,7 @@ mod tests {
             let words: Vec<&str> = command.split(' ').collect();
             let (_, flags) = FlagPattern::new(pattern).unwrap();
             assert_eq!(
-                flags.matches(&words),
+                flags.matches(&GivenWords::new(&words)),
                 expected,
                 "{pattern:?} on {command:?}"
             );

@@ -9,7 +9,7 @@ use aho_corasick::AhoCorasick;
 use mooring_crds::{Policy, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::flags::FlagPattern;
+use crate::flags::{FlagPattern, GivenWords};
 use crate::pattern::Pattern;
 
 /// Which rule decided: a table and the pattern in it.
@@ -341,8 +341,9 @@ impl Table {
             && let Some(program) = words.first()
             && let Some(flags) = self.flags.get(*program)
         {
+            let given = GivenWords::new(words);
             for (at, flag) in flags {
-                if better(*at, best) && flag.matches(words) {
+                if better(*at, best) && flag.matches(&given) {
                     best = Some(*at);
                 }
             }

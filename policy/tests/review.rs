@@ -227,3 +227,26 @@ fn a_case_that_is_decided_otherwise_is_printed() {
         report.text
     );
 }
+
+#[test]
+fn a_finding_for_each_of_thirty_thousand_rules_is_at_its_line() {
+    let mut text = String::from("{\n\"bash\": {\n");
+    for index in 0..30_000 {
+        text.push_str(&format!("\"rm -rf data{index}/*\": \"deny\",\n"));
+    }
+    text.push_str("\"rm -rf data*\": \"deny\"\n}\n}\n");
+    let report = check(&Source::new("p.json", &text).unwrap(), Output::Human);
+    assert!(!report.failed);
+    assert!(
+        report
+            .text
+            .contains("p.json:30002: notice[unreachable]: the deny for \"rm -rf data29999/*\""),
+        "{}",
+        &report.text[report.text.len() - 400..]
+    );
+    assert!(
+        report
+            .text
+            .ends_with("p.json: 30001 rules, 0 errors, 0 warnings, 30000 notices\n")
+    );
+}

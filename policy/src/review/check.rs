@@ -1,9 +1,11 @@
 //! `mooring policy check`: what is wrong with a policy, and what cannot have been meant.
 
+use std::collections::HashMap;
+
 use mooring_crds::Verdict;
 use mooring_crds::policy::Table as Entries;
 
-use super::locate;
+use super::locate::Lines;
 use super::output::{Finding, Output, Report, Severity, report};
 use super::source::Source;
 use crate::programs::{base_name, interpreters, wrappers};
@@ -38,6 +40,7 @@ fn count(findings: &[Finding], severity: Severity) -> usize {
 
 fn findings(source: &Source) -> Vec<Finding> {
     let rules = Rules::new(&source.policy);
+    let lines = Lines::of(&source.text);
     let mut findings = Vec::new();
     for (index, test) in source.policy.tests.iter().enumerate() {
         if let Some(message) = failing(test, &rules) {
@@ -45,7 +48,7 @@ fn findings(source: &Source) -> Vec<Finding> {
                 severity: Severity::Error,
                 code: "failing-test",
                 file: source.name.clone(),
-                line: locate::test_line(&source.text, index),
+                line: lines.test(index),
                 table: "tests".to_owned(),
                 pattern: index.to_string(),
                 message,
@@ -60,13 +63,14 @@ fn findings(source: &Source) -> Vec<Finding> {
         ("git", &source.policy.git, rules.git()),
         ("egress", &source.policy.egress, rules.egress()),
     ] {
-        table_findings(source, name, entries, table, &mut findings);
+        table_findings(source, &lines, name, entries, table, &mut findings);
     }
     findings
 }
 
 fn table_findings(
     source: &Source,
+    lines: &Lines,
     name: &str,
     entries: &Entries,
     table: &Table,
@@ -77,7 +81,7 @@ fn table_findings(
             severity,
             code,
             file: source.name.clone(),
-            line: locate::line(&source.text, name, pattern),
+            line: lines.rule(name, pattern),
             table: name.to_owned(),
             pattern: pattern.to_owned(),
             message,
@@ -91,13 +95,15 @@ fn table_findings(
         "egress" => validate(&only(entries, |policy| &mut policy.egress)),
         _ => validate(&only(entries, |policy| &mut policy.path)),
     };
+    let patterns: HashMap<String, &String> = match problems.is_empty() {
+        true => HashMap::new(),
+        false => (entries.keys())
+            .map(|pattern| (format!("{name}[{pattern:?}]"), pattern))
+            .collect(),
+    };
     for problem in problems {
-        let pattern = entries
-            .keys()
-            .find(|pattern| problem.path == format!("{name}[{pattern:?}]"))
-            .cloned()
-            .unwrap_or_default();
-        add(Severity::Error, "invalid-rule", &pattern, problem.message);
+        let pattern = patterns.get(&problem.path).map_or("", |pattern| pattern);
+        add(Severity::Error, "invalid-rule", pattern, problem.message);
     }
     for (pattern, verdict) in entries {
         match verdict {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mooring_crds::Policy;
 
 use super::calls::RecordedCall;
-use super::locate;
+use super::locate::Lines;
 use super::output::{Finding, Output, Report, Severity, report};
 use super::source::Source;
 use crate::Rules;
@@ -44,6 +44,7 @@ pub fn diff(
     let distinct: Vec<(usize, &RecordedCall)> = counted.into_values().collect();
     let (before, after) = (Rules::new(&old.policy), Rules::new(&new.policy));
     let changed = changes(&distinct, &before, &after, environment);
+    let lines = Lines::of(&new.text);
     let mut permissive = 0;
     let mut findings = Vec::new();
     for Change {
@@ -67,7 +68,7 @@ pub fn diff(
                 "stricter"
             },
             file: new.name.clone(),
-            line: locate::line(&new.text, &now.rule.table, &now.rule.pattern),
+            line: lines.rule(&now.rule.table, &now.rule.pattern),
             table: now.rule.table.clone(),
             pattern: now.rule.pattern.clone(),
             message: format!(

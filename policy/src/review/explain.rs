@@ -34,8 +34,8 @@ pub fn explain(
             serde_json::to_string_pretty(&document).expect("a decision holds only text") + "\n"
         }
         Output::Github => {
-            let line =
-                super::locate::line(&source.text, &decision.rule.table, &decision.rule.pattern);
+            let line = super::locate::Lines::of(&source.text)
+                .rule(&decision.rule.table, &decision.rule.pattern);
             let message = format!("{}: {}", decision.verdict, decision.reason);
             let finding = super::output::Finding {
                 severity: super::output::Severity::Notice,

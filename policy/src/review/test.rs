@@ -6,7 +6,7 @@ use mooring_crds::{Policy, Verdict};
 use serde::Deserialize;
 
 use super::calls::RecordedCall;
-use super::locate;
+use super::locate::Lines;
 use super::output::{Finding, Output, Report, Severity, report};
 use super::source::{ReviewError, Source};
 use crate::environment::ReviewEnvironment;
@@ -16,6 +16,7 @@ use crate::{Rules, decide, read};
 /// Checks the expectations that a policy carries.
 pub fn test(source: &Source, output: Output) -> Report {
     let rules = Rules::new(&source.policy);
+    let lines = Lines::of(&source.text);
     let mut findings = Vec::new();
     for (index, test) in source.policy.tests.iter().enumerate() {
         if let Some(message) = failing(test, &rules) {
@@ -23,7 +24,7 @@ pub fn test(source: &Source, output: Output) -> Report {
                 severity: Severity::Error,
                 code: "failing-test",
                 file: source.name.clone(),
-                line: locate::test_line(&source.text, index),
+                line: lines.test(index),
                 table: "tests".to_owned(),
                 pattern: index.to_string(),
                 message,
