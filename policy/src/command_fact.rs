@@ -1,23 +1,45 @@
-//! A command as a fact: its texts, and the file that says what it does.
+//! A command as a fact: its texts, and the files that say what it does.
 
 use crate::bash::Word;
 use crate::facts::{CommandFact, Role};
 use crate::programs::{bare_name, base_name, git};
 
-/// The file whose content says what `make x`, `npm run x` and `./script` do.
-pub(crate) fn runs_file(text: &str, program: &str, words: &[Word]) -> Option<String> {
+/// The files whose content says what `make x`, `npm run x` and `./script` do: those that
+/// are there, and those that would be read in their place if they came to be.
+pub(crate) fn runs_files(text: &str, program: &str, words: &[Word]) -> Vec<String> {
     if text.contains('/') && bare_name(text).is_none() {
-        return Some(text.to_owned());
+        return vec![text.to_owned()];
     }
-    let second = words.get(1).map(|word| word.text.as_str());
-    match (program, second) {
-        ("make" | "gmake", _) => Some("Makefile".to_owned()),
-        ("npm" | "pnpm" | "yarn" | "bun", Some("run" | "test" | "start" | "run-script" | "t")) => {
-            Some("package.json".to_owned())
-        }
-        ("just", _) => Some("justfile".to_owned()),
-        _ => None,
+    let script = |word: &Word| {
+        let text = word.text.as_str();
+        matches!(text, "run" | "test" | "start" | "run-script" | "t")
+    };
+    let files: &[&str] = match program {
+        "make" | "gmake" => &["GNUmakefile", "makefile", "Makefile"],
+        "npm" | "pnpm" | "yarn" | "bun" if words.iter().any(script) => &["package.json", ".npmrc"],
+        "just" => &["justfile", ".justfile", "Justfile"],
+        _ => return Vec::new(),
+    };
+    // In another folder it runs other files, whose names are not worked out.
+    let elsewhere = |word: &Word| {
+        [
+            "-C",
+            "--directory",
+            "--prefix",
+            "--cwd",
+            "-d",
+            "-f",
+            "--justfile",
+            "-I",
+            "--dir",
+        ]
+        .iter()
+        .any(|option| word.text.starts_with(option))
+    };
+    if words[1..].iter().any(elsewhere) {
+        return vec![String::new()];
     }
+    files.iter().map(|file| (*file).to_owned()).collect()
 }
 
 fn join<'a>(words: impl Iterator<Item = &'a str>) -> String {
@@ -36,7 +58,7 @@ pub(crate) fn fact(
     words: &[Word],
     role: Role,
     needs: Vec<(String, String)>,
-    runs: Option<String>,
+    runs: Vec<String>,
 ) -> CommandFact {
     let text = join(words.iter().map(|word| word.text.as_str()));
     let program = words[0].text.as_str();

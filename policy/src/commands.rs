@@ -1,18 +1,20 @@
 //! From a script to facts: wrappers peeled, options and operands understood.
 
+mod visible;
+
 use crate::bash::{self, Command, Redirect, Word};
-use crate::command_fact::{fact, runs_file};
+use crate::command_fact::{fact, runs_files};
 use crate::facts::{AssignmentFact, Direction, Facts, PathFact, Role, Source, Unresolved};
 use crate::folders::Folders;
 use crate::programs::interpreters::{self, Code};
 use crate::programs::operands::{self, Kind};
 use crate::programs::options::{self, Effect, Uses};
-use crate::programs::{base_name, builtins, git, little_languages, variables, wrappers};
+use crate::programs::{
+    awk, base_name, builtins, conditions, git, little_languages, runners, variables, wrappers,
+};
 
 /// Commands wrap each other at most this deeply.
 const MAX_WRAPPED: usize = 12;
-/// Facts that are kept of what may be a command.
-const MAX_DOUBTFUL: usize = 1_000_000;
 
 /// Adds the facts of a script that starts in `cwd`.
 pub(crate) fn read(facts: &mut Facts, text: &str, cwd: &str) {
@@ -73,10 +75,11 @@ impl Reader<'_> {
                 .end
                 .is_none_or(|end| self.folders.ends_command(end));
             let name = assignment.name.as_str();
-            let free = variables::is_inert(name)
-                || (alone && variables::is_private(name))
+            let value = assignment.value.text.as_str();
+            let free = variables::is_inert(name, value)
+                || (alone && variables::is_private(name, value))
                 || (name == "IFS" && assignment.end.is_some_and(|end| is_before_read(text, end)));
-            self.assignment(name, &assignment.value.text, free);
+            self.assignment(name, value, free);
         }
         for Command { words } in &script.doubtful {
             self.doubtful(words);
@@ -155,43 +158,6 @@ impl Reader<'_> {
         self.facts.assignments.push(AssignmentFact { text, free });
     }
 
-    /// A script that is not certain to run, for deny only.
-    fn script_text(&mut self, text: &str) {
-        if self.facts.doubtful.len() > MAX_DOUBTFUL {
-            return;
-        }
-        let script = bash::read_script(text);
-        for command in script.commands.iter().chain(&script.doubtful) {
-            self.doubtful(&command.words);
-        }
-        for redirect in &script.redirects {
-            self.redirect(redirect);
-        }
-    }
-
-    fn doubtful(&mut self, words: &[Word]) {
-        let mut at = 0;
-        for _ in 0..MAX_WRAPPED {
-            let Some(rest) = words.get(at..).filter(|rest| !rest.is_empty()) else {
-                return;
-            };
-            if self.facts.doubtful.len() > MAX_DOUBTFUL {
-                return;
-            }
-            let program = base_name(&rest[0].text);
-            self.facts
-                .doubtful
-                .push(fact(rest, Role::Plain, Vec::new(), None));
-            let Some(peeled) = wrappers::peel(program, rest) else {
-                return;
-            };
-            match peeled.inner {
-                Some(inner) => at += inner,
-                None => return,
-            }
-        }
-    }
-
     fn command(&mut self, words: &[Word], role: Role) {
         let Some(first) = words.first() else { return };
         if self.depth >= MAX_WRAPPED {
@@ -219,6 +185,7 @@ impl Reader<'_> {
         let program = base_name(text);
         if let Some(why) = builtins::evaluates(words) {
             self.unresolved(first, why);
+            self.evaluated(words);
         }
         if text == "trap" {
             self.trap(words);
@@ -250,23 +217,30 @@ impl Reader<'_> {
                 self.script_value(words, *at);
             }
         }
-        let mut runs = self.interpreter(program, words);
-        if runs.is_none() {
-            runs = runs_file(text, program, words);
-        }
-        let runs = runs.map(|file| match self.folders.locate(&file).as_slice() {
-            [one] => one.clone(),
+        let runs = match self.interpreter(program, words) {
+            Some(file) => vec![file],
+            None => runs_files(text, program, words),
+        };
+        let locate = |file: String| match self.folders.locate(&file).as_slice() {
+            [one] if !file.is_empty() => one.clone(),
             _ => String::new(), // no environment knows its content, so no grant is given
-        });
+        };
+        let runs = runs.into_iter().map(locate).collect();
         self.cd(program, words);
         if matches!(
             program,
             "export" | "declare" | "typeset" | "local" | "readonly"
         ) {
+            let exports = program == "export"
+                || words[1..]
+                    .iter()
+                    .any(|word| word.text.starts_with(['-', '+']) && word.text.contains('x'));
             for word in &words[1..] {
                 let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
                 if !name.starts_with('-') {
-                    let free = variables::is_private(name.trim_end_matches('+'));
+                    let name = name.trim_end_matches('+');
+                    let free = variables::is_inert(name, value)
+                        || (!exports && variables::is_private(name, value));
                     self.assignment(name, value, free);
                 }
             }
@@ -280,7 +254,16 @@ impl Reader<'_> {
                 if let Some(value) = &used.value {
                     self.script_text(value.strip_prefix("exec=").unwrap_or(value));
                 }
+                if used.option.starts_with("@sub") || used.option == "@always" {
+                    self.anywhere(&words[used.at + 1..]);
+                }
             }
+        }
+        if program == "find" {
+            self.found(words, &uses);
+        }
+        if let Some(at) = runners::command(program, words) {
+            self.anywhere(&words[at..]);
         }
         self.operands(program, sub, words, start, &uses);
         if let Some(globals) = globals {
@@ -290,31 +273,14 @@ impl Reader<'_> {
         }
     }
 
-    /// `-c alias.x='!rm -rf y'`: the value may be a script.
-    fn script_value(&mut self, words: &[Word], at: usize) {
-        for word in words.iter().skip(at).take(2) {
-            if let Some((_, value)) = word.text.split_once('=') {
-                self.script_text(value.trim_start_matches('!'));
-            }
-        }
-    }
-
     fn wrapper(&mut self, words: &[Word], peeled: &wrappers::Peeled, role: Role) {
         if let Some(why) = &peeled.trouble {
             self.unresolved(&words[0], why.clone());
-            // Whatever may be the command, or the script, in the words.
-            for (at, word) in words.iter().enumerate().skip(1).take(6) {
-                if !word.text.starts_with('-') {
-                    self.doubtful(&words[at..]);
-                }
-                if word.text.contains(' ') {
-                    self.script_text(&word.text);
-                }
-            }
+            self.anywhere(&words[1..]);
         }
         for at in &peeled.assignments {
             if let Some((name, value)) = words[*at].text.split_once('=') {
-                self.assignment(name, value, variables::is_inert(name));
+                self.assignment(name, value, variables::is_inert(name, value));
             }
         }
         let limit = peeled.inner.unwrap_or(words.len());
@@ -328,7 +294,9 @@ impl Reader<'_> {
             (Some(_), false) => Role::Wrapper,
             (None, _) => role,
         };
-        self.facts.commands.push(fact(words, own, Vec::new(), None));
+        self.facts
+            .commands
+            .push(fact(words, own, Vec::new(), Vec::new()));
         match peeled.inner {
             Some(at) => self.command(&words[at..], Role::Plain),
             None => {
@@ -428,9 +396,13 @@ impl Reader<'_> {
                 }
             }
         }
-        if let (Kind::Pattern | Kind::Sed | Kind::Awk, false, Some(at)) =
-            (operands.kind, pattern_given, uses.operands.first())
-        {
+        let scripts = match (operands.kind, pattern_given) {
+            (Kind::Pattern | Kind::Sed | Kind::Awk | Kind::Yq, false) => 0..1,
+            (Kind::Sql, _) => 1..usize::MAX,
+            _ => 0..0,
+        };
+        let skipped = uses.operands.iter().skip(scripts.start);
+        for at in skipped.take(scripts.len()) {
             text[*at] = true;
         }
         self.little_language(operands.kind, words, uses, pattern_given);
@@ -442,9 +414,9 @@ impl Reader<'_> {
         }
         for (at, word) in words.iter().enumerate().skip(start) {
             let free = text[at] || operands.kind == Kind::Text;
-            if word.dynamic && !self.is_free(program, operands.kind, words, at, free) {
+            if word.dynamic && !self.is_free(program, operands.kind, words, at, text[at]) {
                 self.unresolved(word, unknown(word));
-            } else if word.glob && !free {
+            } else if word.glob && (!free || program == "date") {
                 let leading = word.text.starts_with(['*', '?', '[']);
                 if leading && options::has_dangerous(program) {
                     self.unresolved(word, "a name that matches may be an option");
@@ -455,6 +427,9 @@ impl Reader<'_> {
             if free {
                 continue;
             }
+            if operands::is_hidden_file(&word.text) {
+                self.unresolved(word, "an address of a file that is not worked out");
+            }
             let own = uses.options.iter().any(|used| used.at == at) && !uses.operands.contains(&at);
             if own && !uses.unlisted.contains(&at) {
                 continue;
@@ -463,7 +438,10 @@ impl Reader<'_> {
                 self.path_word(Some(word), direction);
                 continue;
             }
-            for candidate in operands::candidates(&word.text, program == "git") {
+            if operands::is_remote_helper(sub, &word.text) {
+                self.unresolved(word, "an address that names a program of git");
+            }
+            for candidate in operands::candidates(&word.text, program) {
                 let given = if candidate.len() == word.text.len() {
                     path_text(word)
                 } else {
@@ -478,7 +456,9 @@ impl Reader<'_> {
     fn little_language(&mut self, kind: Kind, words: &[Word], uses: &Uses, given: bool) {
         let plain: fn(&str) -> bool = match kind {
             Kind::Sed => little_languages::sed_is_plain,
-            Kind::Awk => little_languages::awk_is_plain,
+            Kind::Awk => awk::is_plain,
+            Kind::Yq => little_languages::yq_is_plain,
+            Kind::Sql => little_languages::sql_is_plain,
             _ => return,
         };
         let mut scripts: Vec<(usize, String)> = Vec::new();
@@ -487,23 +467,44 @@ impl Reader<'_> {
                 scripts.push((used.at, used.value.clone().unwrap_or_default()));
             }
         }
-        if !given && let Some(at) = uses.operands.first() {
+        let operands = match kind {
+            Kind::Sql => uses.operands.get(1..).unwrap_or_default(),
+            _ if given => &[],
+            _ => uses.operands.get(..1).unwrap_or_default(),
+        };
+        for at in operands {
             scripts.push((*at, words[*at].text.clone()));
         }
         for (at, script) in scripts {
             if !plain(&script) {
                 self.unresolved(&words[at], "a script that may write or run something");
+                for part in script.split(['"', '\n', ';', '{', '}']) {
+                    self.script_text(part.trim_start_matches(PREFIXES));
+                }
             }
         }
     }
 
     /// Whether a word may stay unknown.
-    fn is_free(&self, program: &str, kind: Kind, words: &[Word], at: usize, text: bool) -> bool {
+    fn is_free(
+        &self,
+        program: &str,
+        kind: Kind,
+        words: &[Word],
+        at: usize,
+        uses_value: bool,
+    ) -> bool {
         match program {
             // A process that the script itself has started.
             "kill" | "wait" | "disown" => words[at].text == "$!",
-            "echo" | ":" | "true" | "false" | "pwd" | "exit" | "return" | "sleep" | "date"
-            | "basename" | "dirname" | "seq" | "expr" => true,
+            "echo" | ":" | "true" | "false" | "pwd" | "exit" | "return" | "sleep" | "basename"
+            | "dirname" | "seq" | "expr" => true,
+            // It may be `-f FILE`, unless its beginning is known.
+            "date" => {
+                let starts = ["+", "-d", "--date="];
+                !words[at].splits
+                    && (uses_value || starts.iter().any(|s| words[at].text.starts_with(s)))
+            }
             // The first operand may be `-v`, unless its beginning is known; and a
             // format that is not known may set the variables that are named after it.
             "printf" => {
@@ -512,17 +513,9 @@ impl Reader<'_> {
                         && !words[at].splits
                         && !words[at].text.starts_with(['-', '$', '`', '~']))
             }
-            // Two operands may be an operator and a name that is evaluated.
-            "test" | "[" => {
-                let operators = words[1..].iter().any(|word| {
-                    !word.dynamic
-                        && (matches!(word.text.as_str(), "=" | "==" | "!=")
-                            || (word.text.starts_with('-') && word.text.len() <= 3))
-                });
-                operators && !words[at].splits && words.len() <= 5
-            }
+            "test" | "[" => conditions::only_compares(words),
             // A pattern that is one word cannot be an option when one stands before it.
-            _ => text && kind != Kind::Text && !words[at].splits && at > 1,
+            _ => uses_value && kind != Kind::Text && !words[at].splits && at > 1,
         }
     }
 
@@ -581,6 +574,10 @@ impl Reader<'_> {
     }
 }
 
+/// What stands before a command in a script of sed or sqlite3: `1e rm x`, `.shell rm x`.
+const PREFIXES: fn(char) -> bool =
+    |c| c.is_ascii_digit() || matches!(c, ' ' | ',' | '$' | '!' | '~' | '+' | 'e' | '|');
+
 /// Whether `read` is the command that follows at byte `end`.
 fn is_before_read(text: &str, end: usize) -> bool {
     text.get(end..)
@@ -625,7 +622,11 @@ fn named(used: &options::Use, words: &[Word]) -> String {
         Some(rule) => match rule.split_once('=') {
             Some(("key", key)) => key.to_owned(),
             Some((_, name)) => name.to_owned(),
-            None => words[used.at].text.clone(),
+            // `SHELL=…`: the name.
+            None => {
+                let name = words[used.at].text.split('=').next();
+                name.unwrap_or_default().to_owned()
+            }
         },
     }
 }

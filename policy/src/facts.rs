@@ -41,8 +41,8 @@ pub(crate) struct CommandFact {
     pub role: Role,
     /// Options that an allow covers only when its pattern names them, with the reason.
     pub needs: Vec<(String, String)>,
-    /// The file that it runs, as for `make`, `npm run` and `./script`.
-    pub runs: Option<String>,
+    /// The files that it runs, as for `make`, `npm run` and `./script`.
+    pub runs: Vec<String>,
 }
 
 impl CommandFact {
@@ -127,16 +127,16 @@ impl Facts {
             .chain(
                 self.commands
                     .iter()
-                    .filter_map(|command| command.runs.as_deref()),
+                    .flat_map(|command| command.runs.iter().map(String::as_str)),
             )
     }
 
-    /// Files whose content the call runs (`Makefile`, `package.json`, `./script`):
-    /// a grant is bound to what they hold.
+    /// Files whose content the call runs (`Makefile`, `package.json`, `./script`), or would
+    /// run if they were there: a grant is bound to what they hold.
     pub fn runs(&self) -> impl Iterator<Item = &str> {
         self.commands
             .iter()
-            .filter_map(|command| command.runs.as_deref())
+            .flat_map(|command| command.runs.iter().map(String::as_str))
     }
 
     /// The places that cannot be read for certain.

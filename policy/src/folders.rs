@@ -28,7 +28,12 @@ impl<'a> Folders<'a> {
     /// `cd target`, whose word stands at byte `at`. False when the folders are no
     /// longer known.
     pub(crate) fn enter(&mut self, target: &str, at: usize) -> bool {
-        if repeats(self.text) {
+        // In back-quotes, where escapes are removed, places are not exact.
+        let before = match self.text.get(..at) {
+            Some(before) if !self.text.contains('`') => before,
+            _ => self.text,
+        };
+        if repeats(before) && !ends_with_subshell(before) {
             return false;
         }
         let entered: Vec<String> = self.now.iter().map(|folder| join(folder, target)).collect();
@@ -99,7 +104,31 @@ fn join(folder: &str, name: &str) -> String {
     }
 }
 
-/// A loop or a function may run a `cd` again.
+/// Whether what is entered after `before` is left again at once: the last `(` that
+/// is open comes after every word that could begin a loop. Only where no quote hides
+/// what the parentheses are.
+fn ends_with_subshell(before: &str) -> bool {
+    let hides = |text: &str| before.contains(text);
+    if before.contains(['\'', '"', '\\', '#', '`']) || ["case", "${", "<<"].into_iter().any(hides) {
+        return false;
+    }
+    let mut open = Vec::new();
+    for (at, byte) in before.bytes().enumerate() {
+        match byte {
+            b'(' => open.push(at),
+            b')' => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open.last().is_some_and(|at| {
+        let inside = &before[at + 1..];
+        !inside.starts_with('(') && !before[..*at].ends_with('(') && !repeats(inside)
+    })
+}
+
+/// A loop or a function may run a `cd` again, if it begins before it.
 fn repeats(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| matches!(word, "while" | "until" | "for" | "select" | "function"))
@@ -132,6 +161,25 @@ mod tests {
             after("cd sub && ls x | wc 2>&1", "sub"),
             (true, list(&["sub/x"]))
         );
-        assert!(!after("while cd sub; do ls x; done", "sub").0);
+        assert!(after("cd sub && for f in a; do ls x; done", "sub").0);
+        assert_eq!(
+            after("cd sub && git commit -m 'wait for it'", "sub"),
+            (true, list(&["sub/x"]))
+        );
+        assert_eq!(
+            after("for d in sub; do (cd sub && ls x); done", "sub "),
+            (true, list(&["x", "sub /x"]))
+        );
+        for text in [
+            "while cd sub; do ls x; done",
+            "f() { cd sub; }; f; f",
+            "for d in 1 2; do echo '('; cd sub; ls x; done",
+            "for d in 1 2; do echo ${x:-(}; cd sub; ls x; done",
+            "`echo \\\\\\\\; for d in 1 2; do cd sub; ls x; done`",
+            "for d in 1 2; do echo \\(; cd sub; ls x; done",
+            "(for d in 1 2; do cd sub; ls x; done)",
+        ] {
+            assert!(!after(text, "sub").0, "{text}");
+        }
     }
 }

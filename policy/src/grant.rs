@@ -102,19 +102,44 @@ pub fn propose_grant(
     })
 }
 
-/// The content of each file that the call runs.
+/// What stands for the content of a file that is not there.
+const MISSING: &str = "missing";
+
+/// The content of each file that the call runs; of a command one has to be there.
 fn contents(facts: &Facts, environment: &dyn Environment) -> Result<Vec<(String, String)>, String> {
-    facts
+    let mut contents = Vec::new();
+    for command in facts
         .commands
         .iter()
-        .filter_map(|command| command.runs.as_ref())
-        .map(|file| match environment.content_hash(file) {
-            Some(hash) => Ok((file.clone(), hash)),
-            None => Err(format!(
-                "the content of {file}, which it runs, is not known"
-            )),
-        })
-        .collect()
+        .filter(|command| !command.runs.is_empty())
+    {
+        let mut any = false;
+        for file in &command.runs {
+            let missing = || {
+                let found = environment
+                    .resolve(file)
+                    .filter(|_| command.runs.len() > 1)?;
+                (!found.exists).then(|| MISSING.to_owned())
+            };
+            let known = environment.content_hash(file);
+            any |= known.is_some();
+            match known.or_else(missing) {
+                Some(hash) => contents.push((file.clone(), hash)),
+                None => return Err(unknown(file)),
+            }
+        }
+        if !any {
+            return Err(unknown(&command.runs[0]));
+        }
+    }
+    Ok(contents)
+}
+
+fn unknown(file: &str) -> String {
+    match file {
+        "" => "which file it runs is not known".to_owned(),
+        file => format!("the content of {file}, which it runs, is not known"),
+    }
 }
 
 /// Whether a grant answers everything that a call is asked for.

@@ -8,6 +8,8 @@ use mooring_policy::{
 
 struct Place {
     makefile: &'static str,
+    /// One more file that is there.
+    other: &'static str,
 }
 
 impl Environment for Place {
@@ -17,15 +19,25 @@ impl Environment for Place {
     fn home(&self) -> &str {
         "/h"
     }
-    fn resolve(&self, _path: &str) -> Option<ResolvedPath> {
-        None
+    fn resolve(&self, path: &str) -> Option<ResolvedPath> {
+        Some(ResolvedPath {
+            canonical: format!("/p/{}", path.trim_start_matches("./")),
+            exists: self.content_hash(path).is_some(),
+            in_project: true,
+            kind: "file".into(),
+            hard_links: 1,
+        })
     }
     fn content_hash(&self, path: &str) -> Option<String> {
-        matches!(path, "Makefile" | "package.json" | "./x.sh").then(|| self.makefile.to_owned())
+        let there = ["Makefile", "package.json", "./x.sh", self.other];
+        (there.contains(&path) && !path.is_empty()).then(|| self.makefile.to_owned())
     }
 }
 
-const PLACE: Place = Place { makefile: "one" };
+const PLACE: Place = Place {
+    makefile: "one",
+    other: "",
+};
 
 fn rules(policy: &str) -> Rules {
     let policy: Policy = serde_json::from_str(policy).unwrap();
@@ -109,14 +121,36 @@ fn another_tool_is_not_covered() {
 #[test]
 fn a_grant_is_bound_to_the_content_of_what_it_runs() {
     let rules = rules(POLICY);
-    for text in ["make test", "npm run build", "./x.sh"] {
+    let changed = Place {
+        makefile: "two",
+        ..PLACE
+    };
+    for (text, files) in [("make test", 3), ("npm run build", 2), ("./x.sh", 1)] {
         let grant = propose(&rules, text).unwrap();
-        assert_eq!(grant.contents.len(), 1, "{text}");
+        assert_eq!(grant.contents.len(), files, "{text}");
         assert!(covers(&rules, &grant, text, &PLACE), "{text}");
-        assert!(
-            !covers(&rules, &grant, text, &Place { makefile: "two" }),
-            "{text}"
-        );
+        assert!(!covers(&rules, &grant, text, &changed), "{text}");
+    }
+    // A file that is read before the one that a person has seen.
+    for (text, other) in [
+        ("make test", "GNUmakefile"),
+        ("make test", "makefile"),
+        ("npm run build", ".npmrc"),
+    ] {
+        let grant = propose(&rules, text).unwrap();
+        let place = Place { other, ..PLACE };
+        assert!(!covers(&rules, &grant, text, &place), "{text} {other}");
+    }
+    for text in [
+        "make -C sub test",
+        "make -Csub test",
+        "npm --prefix sub test",
+        "npm test --prefix=sub",
+        "cd sub; make test",
+        "just test",
+    ] {
+        let why = propose(&rules, text).unwrap_err();
+        assert!(why.contains("known"), "{text}: {why}");
     }
     assert!(
         propose(&rules, "./unknown.sh")

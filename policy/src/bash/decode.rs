@@ -328,10 +328,12 @@ impl Decoder<'_, '_> {
             }
             '[' => {
                 let length = rest.find(']').map_or(rest.len(), |at| at + 1);
+                let inside = rest[..closing_bracket(rest)].to_owned();
                 self.pos += length;
                 self.word.text.push_str("$[…]");
                 self.word.dynamic = true;
                 self.trouble(start, "arithmetic in the old form $[ ]");
+                parameter::nested_in(&inside, self.at + start + 1, self.findings);
             }
             '{' => {
                 if self.depth >= MAX_NESTING {
@@ -361,7 +363,11 @@ impl Decoder<'_, '_> {
                 self.pos += 1;
                 self.word.text.push('$');
                 self.word.text.push(next);
-                self.unknown(if next == '@' { Mode::Word } else { mode });
+                match next {
+                    '#' | '?' | '$' => self.word.dynamic = true, // always a number
+                    '@' => self.unknown(Mode::Word),
+                    _ => self.unknown(mode),
+                }
             }
             _ => self.word.text.push('$'),
         }
@@ -514,6 +520,20 @@ pub(super) fn is_constant(expression: &str) -> bool {
     expression
         .bytes()
         .all(|byte| byte.is_ascii_digit() || b" \t\n+-*/%()<>=!&|^~?:,".contains(&byte))
+}
+
+/// Length of a text that begins with `[`, up to the `]` that closes it.
+fn closing_bracket(text: &str) -> usize {
+    let mut open = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => open += 1,
+            b']' if open <= 1 => return at,
+            b']' => open -= 1,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 /// Where a `)` closes what was opened before the text.

@@ -4,7 +4,13 @@
 //! It is read off the text, in one pass, and gives up wherever a variable might
 //! be set in a way that this pass does not see.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+
+/// Whether a command of this name sets variables that its words name.
+pub(super) fn sets_variables(command: &str) -> bool {
+    SETTERS.contains(&command)
+}
 
 /// Longer scripts are not looked at.
 const MAX_TEXT: usize = 64 << 10;
@@ -157,6 +163,7 @@ impl Known {
 
     /// Whether arithmetic names nothing but counters, so that no text is evaluated.
     pub(crate) fn is_plain_arithmetic(&self, expression: &str) -> bool {
+        let expression = without_counts(expression);
         let bytes = expression.as_bytes();
         let plain = bytes.iter().enumerate().all(|(at, byte)| match byte {
             b'$' => bytes
@@ -164,8 +171,44 @@ impl Known {
                 .is_some_and(|b| b.is_ascii_lowercase() || *b == b'_'),
             _ => byte.is_ascii_alphanumeric() || b" \t\n_+-*/%()<>=!&|^~?:,;".contains(byte),
         });
-        plain && names(expression).all(|(_, name)| self.is_counter(name))
+        plain && names(&expression).all(|(_, name)| self.is_counter(name))
     }
+}
+
+/// A text with `0` for what is always a number: `$#`, `$?`, `$$`, `$!` and `${#NAME}`.
+pub(super) fn without_counts(text: &str) -> Cow<'_, str> {
+    if !text.contains('$') {
+        return Cow::Borrowed(text);
+    }
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        result.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        // `x$#` may be the name of any variable.
+        let joined = result.ends_with(|c: char| c == '_' || c == '$' || c.is_alphanumeric());
+        let length = match after.as_bytes() {
+            _ if joined => 0,
+            [b'#' | b'?' | b'$' | b'!', ..] => 1,
+            [b'{', b'#' | b'?', b'}', ..] => 3,
+            [b'{', b'#', name @ ..] => {
+                let length = name
+                    .iter()
+                    .take_while(|b| **b == b'_' || b.is_ascii_alphanumeric())
+                    .count();
+                if length > 0 && name.get(length) == Some(&b'}') {
+                    length + 3
+                } else {
+                    0
+                }
+            }
+            _ => 0,
+        };
+        result.push(if length > 0 { '0' } else { '$' });
+        rest = &after[length..];
+    }
+    result.push_str(rest);
+    Cow::Owned(result)
 }
 
 /// Whether a name may be set without being seen: by a command that takes it as a
@@ -257,25 +300,52 @@ fn setting(before: &str, rest: &str) -> Setting {
         .count();
     let (operator, value) = after.split_at(length);
     match operator {
+        // `f==x` sets f to `=x`, and `((f==x))` compares; neither makes it a text that
+        // arithmetic would evaluate.
+        "==" if after.len() == rest.len() && !before.ends_with(['$', '{', '#']) => {
+            return Setting::Number;
+        }
         "" | "==" | "!=" | "<=" | ">=" => return Setting::None,
         _ if !operator.contains('=') => return Setting::None,
         _ => {}
     }
     // `x=-1`: the sign was taken as part of the operator.
     let value = value.trim_start_matches([' ', '\t']);
-    if operator == "=" && value.starts_with("$((") {
-        return Setting::Number;
+    let ends = |rest: &str| {
+        rest.bytes()
+            .next()
+            .is_none_or(|b| b.is_ascii_whitespace() || b";)&|,".contains(&b))
+    };
+    if operator == "="
+        && let Some(expression) = value.strip_prefix("$((")
+    {
+        // More may follow: `i=$((0))+'a[$(x)]'`.
+        return match end_of_arithmetic(expression) {
+            Some(rest) if ends(rest) => Setting::Number,
+            _ => Setting::Other,
+        };
     }
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let ends = value[digits..]
-        .bytes()
-        .next()
-        .is_none_or(|b| b.is_ascii_whitespace() || b";)&|,".contains(&b));
-    if digits > 0 && ends {
+    if digits > 0 && ends(&value[digits..]) {
         Setting::Number
     } else {
         Setting::Other
     }
+}
+
+/// What follows the `))` of an arithmetic expression without quotes.
+fn end_of_arithmetic(text: &str) -> Option<&str> {
+    let mut open = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' => open += 1,
+            b')' if open == 0 => return text[at + 1..].strip_prefix(')'),
+            b')' => open -= 1,
+            b'\'' | b'"' | b'\\' | b'`' => return None,
+            _ => {}
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -308,6 +378,7 @@ mod tests {
             "for f in a; do export f=b; cat $f; done",
             "for PATH in a; do cat $PATH; done",
             "for f in a \\\n b; do cat $f; done",
+            "for f in a; do f==b; cat $f; done",
         ] {
             assert_eq!(values(text, "f").or(values(text, "PATH")), None, "{text}");
         }
@@ -324,6 +395,15 @@ mod tests {
             ),
             ("n=3; echo $((n * 2 - $n))", "n * 2 - $n", true),
             ("for i in 1 2; do echo $((i*2)); done", "i*2", true),
+            ("i=$((1)); echo $((i+1))", "i+1", true),
+            ("i=$(((1+2)*3)); echo $((i+1))", "i+1", true),
+            ("i=1; ((i==2)) && ((i++))", "i==2", true),
+            ("shift; echo $(( $# - 1 ))", " $# - 1 ", true),
+            ("echo $(($?+${#x}))", "$?+${#x}", true),
+            ("x0=1; echo $((x$#))", "x$#", false),
+            ("echo $((${#a[x]}))", "${#a[x]}", false),
+            ("i=$((0))+'a[$(x)]'; echo $((i))", "i", false),
+            ("i=$((0))a[x]; echo $((i))", "i", false),
             ("i='a[$(x)]'; echo $((i+1))", "i+1", false),
             ("i=$(cat f); echo $((i+1))", "i+1", false),
             ("i=1; i+=[x]; echo $((i+1))", "i+1", false),

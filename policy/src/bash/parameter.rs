@@ -20,6 +20,10 @@ pub(super) fn braced(decoder: &mut Decoder<'_, '_>, start: usize, mode: Mode) {
     decoder.word.text.push_str("${");
     decoder.word.text.push_str(&inside);
     decoder.word.text.push('}');
+    if inside.strip_prefix('#').is_some_and(is_name) && closed {
+        decoder.word.dynamic = true; // always a number
+        return;
+    }
     // `${a[@]}` is several words even in quotes.
     decoder.unknown(if inside.contains('@') {
         Mode::Word

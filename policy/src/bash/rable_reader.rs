@@ -8,13 +8,15 @@ use super::outline::{Outline, RawHereDoc, RawRedirect, RawWord, Reading, Trouble
 
 /// Texts up to this many bytes are parsed on the caller's stack; longer ones may
 /// nest so deeply (a list of commands is a nested list to rable) that parsing,
-/// walking and dropping need a larger one.
+/// walking and dropping need a larger one, unless they have no more characters that
+/// may open a level than a short text has.
 const SMALL: usize = 256;
+const FEW_JOINTS: usize = 128;
 const LARGE_STACK: usize = 256 << 20;
 
 /// What rable sees, or why it refuses.
 pub(crate) fn read(text: &str) -> Result<Reading<'static>, String> {
-    if text.len() <= SMALL {
+    if text.len() <= SMALL || is_flat(text) {
         return read_here(text);
     }
     // Virtual memory: only the pages that are touched are used.
@@ -26,6 +28,15 @@ pub(crate) fn read(text: &str) -> Result<Reading<'static>, String> {
             .join()
             .unwrap_or_else(|_| Err("the parser panicked".to_owned()))
     })
+}
+
+/// Whether few characters of a text may open a level. What may be arithmetic, where
+/// every operator opens one, is not counted.
+fn is_flat(text: &str) -> bool {
+    let joins = |byte: &u8| {
+        !(byte.is_ascii_alphanumeric() || !byte.is_ascii() || b" \t_-./:,@%'\"~".contains(byte))
+    };
+    !text.contains("((") && text.as_bytes().iter().filter(|byte| joins(byte)).count() <= FEW_JOINTS
 }
 
 fn read_here(text: &str) -> Result<Reading<'static>, String> {

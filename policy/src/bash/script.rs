@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::braces::{self, Braces};
 use super::decode::{Findings, Mode, Nested, decode, is_constant};
-use super::known::Known;
+use super::known::{Known, sets_variables, without_counts};
 use super::outline::{Outline, RawWord, Reading, Trouble};
 use super::parameter::nested_in;
 use super::{Word, guard, rable_reader, rough, tree_reader};
@@ -270,8 +270,11 @@ impl Reader {
                 "-v" | "-R" | "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"
             )
         });
-        let number =
-            |word: &RawWord<'_>| word.text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+        let number = |word: &RawWord<'_>| {
+            let plain = without_counts(word.text.trim_matches('"'));
+            plain.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+                || (plain.strip_prefix('$')).is_some_and(|name| self.known.is_counter(name))
+        };
         if evaluates && !outline.data.iter().all(number) {
             findings.trouble(base, base + 1, "a test in [[ ]] evaluates its operands");
         }
@@ -303,6 +306,13 @@ fn command_words(raw: &[RawWord<'_>], base: usize, findings: &mut Findings) -> V
                     && !decoded.dynamic
                     && word.text.starts_with('$')
                     && !word.text.contains(['"', '\'']);
+                if decoded.text.len() < word.text.len()
+                    && word.text.contains('$')
+                    && sets_variables(&decoded.text)
+                {
+                    // What loops hold was read off a text without that name.
+                    findings.trouble(at, at + word.text.len(), "a name that is put together");
+                }
                 if !vanishes {
                     words.push(decoded);
                 }
@@ -344,9 +354,30 @@ fn assignment(raw: &RawWord<'_>, base: usize, findings: &mut Findings) -> Assign
     let value_at = at + (text.len() - value.len());
     Assignment {
         name: name.to_owned(),
-        value: decode(value, value_at, Mode::Word, findings),
+        value: match list(value) {
+            Some(elements) => Word::literal(elements, value_at),
+            None => decode(value, value_at, Mode::Word, findings),
+        },
         end: Some(at + text.len()),
     }
+}
+
+/// The elements of `(a 'b c' d)`, where they are only text: no subscript, nothing
+/// that is expanded.
+fn list(value: &str) -> Option<&str> {
+    let elements = value.strip_prefix('(')?.strip_suffix(')')?;
+    let mut quote = None;
+    for byte in elements.bytes() {
+        match (byte, quote) {
+            (b'\'' | b'"', None) => quote = Some(byte),
+            (b'$' | b'`' | b'\\', _) => return None,
+            (byte, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => {}
+            (byte, None) if byte.is_ascii_alphanumeric() || b" \t\n_-./:,@%+~".contains(&byte) => {}
+            _ => return None,
+        }
+    }
+    quote.is_none().then_some(elements)
 }
 
 #[cfg(test)]
@@ -412,6 +443,13 @@ mod tests {
                 vec!["git commit -m $(…)", "cat"],
             ),
             ("mkdir -p src/{a,b}", vec!["mkdir -p src/a src/b"]),
+            (
+                "mkdir {a,b}/{c,d{1..2}}",
+                vec!["mkdir a/c a/d1 a/d2 b/c b/d1 b/d2"],
+            ),
+            ("a=(x 'y z' --all); echo \"${a[@]}\"", vec!["echo ${a[@]}"]),
+            ("[[ $# -gt 0 && ${#x} -lt 3 && $? -eq 0 ]]", vec![]),
+            ("i=0; [[ $i -lt 3 ]]; (( i++ < $# ))", vec![]),
             ("{ ls; } > f 2>&1; (cd x; ls)", vec!["ls", "cd x", "ls"]),
             ("ls \\\n  -la \\\n  src", vec!["ls -la src"]),
             (
@@ -444,6 +482,11 @@ mod tests {
             "ls\r",
             "echo $'\\xff'",
             "a[x]=1",
+            "a=([x]=1)",
+            "a=($(x))",
+            "a=(\"`x`\")",
+            "for f in a; do for c in ea; do r${c}d f; done; cat $f; done",
+            "i=$((0))+'a[$(x)]'; echo $((i))",
             "{fd}>f ls",
         ] {
             assert!(!read_script(text).unresolved.is_empty(), "{text:?}");

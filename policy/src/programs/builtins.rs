@@ -1,6 +1,5 @@
 //! Builtins of bash that evaluate what looks like data.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::bash::Word;
@@ -12,10 +11,10 @@ enum Rule {
     Word(&'static str),
 }
 
-type Rows = HashMap<&'static str, Vec<(Rule, &'static str)>>;
+type Rows = super::ByName<Vec<(Rule, &'static str)>>;
 
 static TABLE: LazyLock<Rows> = LazyLock::new(|| {
-    let mut table = Rows::new();
+    let mut table = Rows::default();
     for row in super::rows(include_str!("../../data/builtins.tsv"), 4) {
         let rule = match row[1].split_once(' ') {
             Some(("option", name)) => Rule::Option(name.chars().nth(1).unwrap_or('?')),

@@ -1,17 +1,17 @@
 //! Programs that run code, and where it comes from.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::bash::Word;
 
 struct Row {
     shell: bool,
+    stdin: bool,
     inline: Vec<&'static str>,
     values: Vec<&'static str>,
 }
 
-static TABLE: LazyLock<HashMap<&'static str, Row>> = LazyLock::new(|| {
+static TABLE: LazyLock<super::ByName<Row>> = LazyLock::new(|| {
     super::rows(include_str!("../../data/interpreters.tsv"), 5)
         .map(|row| {
             let list = |text: &'static str| text.split(' ').filter(|s| !s.is_empty()).collect();
@@ -19,6 +19,7 @@ static TABLE: LazyLock<HashMap<&'static str, Row>> = LazyLock::new(|| {
                 row[0],
                 Row {
                     shell: row[1] == "shell",
+                    stdin: row[1] == "stdin",
                     inline: list(row[2]),
                     values: list(row[3]),
                 },
@@ -58,6 +59,9 @@ fn row(program: &str) -> Option<&'static Row> {
 /// `None` for a program that is no interpreter.
 pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
     let row = row(program)?;
+    if row.stdin {
+        return Some(from_stdin(program, row, words));
+    }
     let inline = |text| Code::Inline {
         shell: row.shell,
         text,
@@ -97,7 +101,11 @@ pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
             return Some(Code::Nothing);
         }
         if letters == "m" && program.starts_with(['p']) && !row.inline.contains(&"m") {
-            return Some(Code::Module);
+            let module = words.get(at + 1).map_or("", |word| word.text.as_str());
+            return Some(match CODE_MODULES.contains(&module) {
+                true => inline(None),
+                false => Code::Module,
+            });
         }
         let mut value = false;
         for letter in letters.chars() {
@@ -117,6 +125,44 @@ pub(crate) fn code(program: &str, words: &[Word]) -> Option<Code> {
         Some(_) => Code::File(at),
         None => inline(None),
     })
+}
+
+/// Modules of Python that take code in their words or from standard input.
+const CODE_MODULES: [&str; 6] = ["timeit", "pdb", "code", "IPython", "ipdb", "bdb"];
+
+/// A program whose commands come from standard input unless an option says where from.
+/// To sqlite3 a second operand is its SQL.
+fn from_stdin(program: &str, row: &Row, words: &[Word]) -> Code {
+    let mut operands = 0;
+    let mut value = false;
+    for word in &words[1..] {
+        let text = word.text.as_str();
+        let Some(option) = text.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            operands += usize::from(!std::mem::take(&mut value));
+            continue;
+        };
+        let name = option.trim_start_matches('-');
+        let name = name.split('=').next().unwrap_or_default();
+        value = program == "sqlite3"
+            && matches!(
+                name,
+                "cmd" | "init" | "separator" | "newline" | "nullvalue" | "vfs"
+            );
+        let given = match option.starts_with('-') || name.len() > 1 && program == "sqlite3" {
+            true => row.values.contains(&name),
+            false => (row.values.iter()).any(|v| v.len() == 1 && name.starts_with(*v)),
+        };
+        if given {
+            return Code::Nothing;
+        }
+    }
+    if program == "sqlite3" && operands >= 2 {
+        return Code::Nothing;
+    }
+    Code::Inline {
+        shell: false,
+        text: None,
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +198,17 @@ mod tests {
             ("node --eval=x", inline(false, None)),
             ("node a.js", Some(Code::File(1))),
             ("deno eval x", inline(false, Some(2))),
+            ("python3 -m timeit x", inline(false, None)),
+            ("psql", inline(false, None)),
+            ("psql -d x", inline(false, None)),
+            ("psql -l", Some(Code::Nothing)),
+            ("psql -cx", Some(Code::Nothing)),
+            ("psql --command=x", Some(Code::Nothing)),
+            ("sqlite3 a.db", inline(false, None)),
+            ("sqlite3 -separator , a.db", inline(false, None)),
+            ("sqlite3 -header a.db .tables", Some(Code::Nothing)),
+            ("ed f", inline(false, None)),
+            ("bc -l", None),
             ("cat x", None),
         ] {
             assert_eq!(of(text), expected, "{text}");

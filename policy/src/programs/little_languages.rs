@@ -1,4 +1,4 @@
-//! Scripts of sed and awk that only print: whatever may write or run is not known.
+//! Scripts of sed, yq and sqlite3 that only print: whatever may write or run is not known.
 
 /// Whether a sed script has only commands that print, delete and replace.
 pub(crate) fn sed_is_plain(script: &str) -> bool {
@@ -15,6 +15,19 @@ pub(crate) fn sed_is_plain(script: &str) -> bool {
         match command {
             'p' | 'd' | 'D' | 'P' | 'n' | 'N' | 'g' | 'G' | 'h' | 'H' | 'x' | '=' | '{' | '}'
             | 'l' | 'z' => {}
+            // A label ends at the latest at the end of the line.
+            ':' | 'b' | 't' | 'T' => {
+                let label = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                rest = rest.trim_start_matches(' ').trim_start_matches(label);
+            }
+            // One line of text; a backslash would carry it on to the next.
+            'a' | 'i' | 'c' => {
+                let end = rest.find('\n').unwrap_or(rest.len());
+                if end == 0 || rest[..end].contains('\\') {
+                    return false;
+                }
+                rest = &rest[end..];
+            }
             'q' | 'Q' => rest = rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()),
             's' | 'y' => {
                 let Some(delimiter) = rest.chars().next() else {
@@ -79,40 +92,59 @@ fn part(text: &str, delimiter: char) -> Option<&str> {
     None
 }
 
-/// Whether an awk program has nothing that may write, run or read other files.
-pub(crate) fn awk_is_plain(program: &str) -> bool {
-    let text = without_texts(program);
-    ![
-        "system", "getline", "close", "@", "|", "printf >", "ARGV", "ENVIRON", "PROCINFO", "fflush",
-    ]
-    .iter()
-    .any(|word| text.contains(word))
-        && !writes(&text)
+/// Whether a filter of yq opens no file and reads no variable of the environment.
+pub(crate) fn yq_is_plain(filter: &str) -> bool {
+    !["load", "env", "eval"]
+        .iter()
+        .any(|word| filter.contains(word))
 }
 
-/// `print > file`: a `>` in a statement that prints.
-fn writes(text: &str) -> bool {
-    text.split([';', '\n', '{', '}'])
-        .any(|statement| statement.contains("print") && statement.replace(">=", "").contains('>'))
-}
+/// Commands of sqlite3 that only tell what is there.
+const SQLITE_COMMANDS: [&str; 20] = [
+    ".tables",
+    ".schema",
+    ".fullschema",
+    ".headers",
+    ".header",
+    ".mode",
+    ".databases",
+    ".indexes",
+    ".indices",
+    ".dump",
+    ".quit",
+    ".exit",
+    ".width",
+    ".nullvalue",
+    ".show",
+    ".stats",
+    ".timer",
+    ".help",
+    ".version",
+    ".eqp",
+];
 
-/// The program with the text between double quotes removed.
-fn without_texts(program: &str) -> String {
-    let mut result = String::with_capacity(program.len());
-    let mut quoted = false;
-    let mut characters = program.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => {
-                characters.next();
-            }
-            '"' => quoted = !quoted,
-            _ if quoted => {}
-            _ => result.push(character),
-        }
-    }
-    // A quote that stays open was no quote (`/"/`): then nothing is removed.
-    if quoted { program.to_owned() } else { result }
+/// Words of SQL with which sqlite3 opens other files, loads code or runs an editor.
+const SQLITE_WORDS: [&str; 9] = [
+    "writefile",
+    "readfile",
+    "edit",
+    "load_extension",
+    "attach",
+    "vacuum",
+    "fsdir",
+    "zipfile",
+    "create virtual",
+];
+
+/// Whether a text for sqlite3 opens nothing but the database.
+pub(crate) fn sql_is_plain(text: &str) -> bool {
+    let folded = text.to_lowercase();
+    folded.lines().all(|line| {
+        let line = line.trim_start();
+        !line.starts_with('.')
+            || (!line.contains('|')
+                && SQLITE_COMMANDS.contains(&line.split_whitespace().next().unwrap_or_default()))
+    }) && !SQLITE_WORDS.iter().any(|word| folded.contains(word))
 }
 
 #[cfg(test)]
@@ -141,7 +173,18 @@ mod tests {
             ("1r .env", false),
             ("W out", false),
             ("R x", false),
-            ("a text", false),
+            ("a text", true),
+            ("1i // header", true),
+            ("2c text; e id }", true),
+            ("a\\\ntext", false),
+            ("a text\\\nmore", false),
+            ("i text\ne id", false),
+            ("i text\np", true),
+            ("a", false),
+            (":a;N;$!ba;s/\\n/ /g", true),
+            ("s/a/b/; t; s/c/d/", true),
+            (":a e id", false),
+            ("b x;e id", false),
             ("s/a/b", false),
             ("y/ab/cd/", true),
             ("s/[/]/x/w out", false),
@@ -151,23 +194,25 @@ mod tests {
     }
 
     #[test]
-    fn awk_programs_that_write_or_run_are_not_plain() {
-        for (program, plain) in [
-            ("{print $1}", true),
-            ("/foo/ {print $2, $3}", true),
-            ("$3 > 5", true),
-            ("$3 >= 5 {print}", true),
-            ("{print \"a > b | c\"}", true),
-            ("NR==1 {n++} END {print n}", true),
-            ("{print > \"out\"}", false),
-            ("{print | \"sh\"}", false),
-            ("BEGIN {system(\"id\")}", false),
-            ("BEGIN {while (getline x < \".env\") print x}", false),
-            ("{print >> f}", false),
-            ("@load \"x\"", false),
-            ("/\"/ {print > \"x\"}", false),
+    fn texts_of_sqlite_that_open_other_files_are_not_plain() {
+        for (text, plain) in [
+            ("select count(*) from users", true),
+            (".tables", true),
+            (".schema users", true),
+            ("select 1;\n.mode csv", true),
+            (".shell id", false),
+            (".sh id", false),
+            ("select 1;\n .system id", false),
+            (".output x", false),
+            (".once |id", false),
+            (".mode csv |x", false),
+            ("select writeFile('x', 'y')", false),
+            ("ATTACH 'x' AS y", false),
+            ("vacuum into 'x'", false),
         ] {
-            assert_eq!(awk_is_plain(program), plain, "{program}");
+            assert_eq!(sql_is_plain(text), plain, "{text}");
         }
+        assert!(yq_is_plain(".a.b"));
+        assert!(!yq_is_plain("load(\".env\")"));
     }
 }

@@ -1,6 +1,5 @@
 //! Which words of a command name files.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// How the operands of a program are read.
@@ -14,6 +13,10 @@ pub(crate) enum Kind {
     Sed,
     /// The first is an awk program.
     Awk,
+    /// The first is a filter of yq.
+    Yq,
+    /// All but the first are SQL.
+    Sql,
     /// Each may be a file.
     Files,
 }
@@ -26,7 +29,7 @@ pub(crate) struct Operands {
     pub changes: bool,
 }
 
-static TABLE: LazyLock<HashMap<&'static str, Operands>> = LazyLock::new(|| {
+static TABLE: LazyLock<super::ByName<Operands>> = LazyLock::new(|| {
     super::rows(include_str!("../../data/programs.tsv"), 4)
         .map(|row| {
             let kind = match row[1] {
@@ -34,6 +37,8 @@ static TABLE: LazyLock<HashMap<&'static str, Operands>> = LazyLock::new(|| {
                 "pattern" => Kind::Pattern,
                 "sed" => Kind::Sed,
                 "awk" => Kind::Awk,
+                "yq" => Kind::Yq,
+                "sql" => Kind::Sql,
                 _ => Kind::Files,
             };
             (
@@ -85,22 +90,57 @@ pub(crate) fn of(program: &str, git_sub: Option<&str>) -> Operands {
     })
 }
 
+/// The file of an address, whatever it says of the host.
+fn file_address(text: &str) -> Option<&str> {
+    let rest = text
+        .get(5..)
+        .filter(|_| text[..5].eq_ignore_ascii_case("file:"))?;
+    Some(match rest.strip_prefix("//") {
+        Some(host) => &host[host.find('/').unwrap_or(host.len())..],
+        None => rest,
+    })
+}
+
+/// Whether a word is the address of a file, written so that the file's name is not.
+pub(crate) fn is_hidden_file(text: &str) -> bool {
+    file_address(text).is_some_and(|file| file.contains(['%', '{', '[']))
+}
+
+/// Whether a word is an address that git hands to a program (`ext::sh -c …`).
+pub(crate) fn is_remote_helper(git_sub: Option<&str>, text: &str) -> bool {
+    let remote = matches!(
+        git_sub,
+        Some("fetch" | "pull" | "push" | "clone" | "remote" | "ls-remote" | "submodule")
+    );
+    remote
+        && text.split_once("::").is_some_and(|(helper, _)| {
+            !helper.is_empty()
+                && helper
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
+}
+
 /// What of a word may name a file: the word, the value of `--option=value` and of
 /// `name=value`, what is attached to a short option, and after git's `rev:`.
-pub(crate) fn candidates(text: &str, git: bool) -> Vec<&str> {
+pub(crate) fn candidates<'a>(text: &'a str, program: &str) -> Vec<&'a str> {
+    let git = program == "git";
     let mut found = Vec::new();
     if text.is_empty() || text == "-" {
         return found;
     }
-    if let Some(rest) = text.strip_prefix("file://") {
-        return vec![rest];
+    if let Some(file) = file_address(text) {
+        return vec![file];
     }
     if text.contains("://") {
         return found; // an address
     }
+    // A file whose content is meant, and not its name.
+    let content = |text: &'a str| text.trim_start_matches(['@', '<']);
     if let Some(option) = text.strip_prefix('-') {
         if let Some((_, value)) = option.split_once('=') {
             found.push(value);
+            found.push(content(value));
         } else if !option.starts_with('-')
             && let Some(letter) = option.chars().next()
         {
@@ -108,9 +148,14 @@ pub(crate) fn candidates(text: &str, git: bool) -> Vec<&str> {
             // `-f.env`, `-I/usr/include`: only what looks like a path.
             if value.contains(['/', '.', '~']) {
                 found.push(value);
+                found.push(content(value));
             }
         }
+        if git && let Some((_, file)) = text.rsplit_once(':') {
+            found.push(file); // `-L1,5:file`
+        }
         found.retain(|value| !value.is_empty());
+        found.dedup();
         return found;
     }
     found.push(text);
@@ -119,18 +164,36 @@ pub(crate) fn candidates(text: &str, git: bool) -> Vec<&str> {
         && !value.is_empty()
     {
         found.push(value);
+        found.push(content(value));
     }
-    if let Some(rest) = text.strip_prefix('@').filter(|rest| !rest.is_empty()) {
-        found.push(rest); // curl, gcc: words from a file
+    if text.starts_with(['@', '<']) {
+        found.push(content(text)); // curl, gcc: words from a file
     }
-    if let Some((_, rest)) = text.split_once(':').filter(|(_, rest)| !rest.is_empty()) {
-        // `HEAD:.env`, `:/x`, `host:file`, `./a:/b` of container mounts.
-        if git || rest.starts_with(['/', '~', '.']) {
-            found.push(rest);
+    if program == "curl" {
+        // `-F 'a=@one,two;type=x'`, `--data-urlencode name@file`.
+        if let Some((_, files)) = text.split_once(['@', '<']) {
+            let files = files.split(';').next().unwrap_or_default();
+            found.extend(files.split(','));
         }
     }
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(':') {
+        // `HEAD:.env`, `:0:.env`, `:/x`, `host:file`, `./a:/b` of container mounts.
+        if git || after.starts_with(['/', '~', '.']) {
+            found.push(after);
+        }
+        rest = after;
+        if found.len() > MAX_CANDIDATES {
+            break;
+        }
+    }
+    found.retain(|value| !value.is_empty());
+    found.dedup();
     found
 }
+
+/// Parts of one word that are looked at.
+const MAX_CANDIDATES: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -151,10 +214,44 @@ mod tests {
             ("/etc:/mnt", false, vec!["/etc:/mnt", "/mnt"]),
             ("@.env", false, vec!["@.env", ".env"]),
             ("https://a/.env", false, vec![]),
+            (":0:a.env", true, vec![":0:a.env", "0:a.env", "a.env"]),
+            ("-L1,5:a.env", true, vec!["1,5:a.env", "a.env"]),
+            ("f=@.env", false, vec!["f=@.env", "@.env", ".env"]),
+            ("f=<.env", false, vec!["f=<.env", "<.env", ".env"]),
+            (
+                "f=@a,.env;type=x",
+                false,
+                vec![
+                    "f=@a,.env;type=x",
+                    "@a,.env;type=x",
+                    "a,.env;type=x",
+                    "a",
+                    ".env",
+                ],
+            ),
+            ("name@.env", false, vec!["name@.env", ".env"]),
+            ("FILE:///etc/passwd", false, vec!["/etc/passwd"]),
+            ("file://localhost/etc/passwd", false, vec!["/etc/passwd"]),
+            ("file:/etc/passwd", false, vec!["/etc/passwd"]),
             ("file:///etc/passwd", false, vec!["/etc/passwd"]),
         ] {
-            assert_eq!(candidates(text, git), expected, "{text}");
+            assert_eq!(
+                candidates(text, if git { "git" } else { "curl" }),
+                expected,
+                "{text}"
+            );
         }
+    }
+
+    #[test]
+    fn addresses_that_hide_what_they_open_are_found() {
+        for text in ["file:///a/%2eenv", "File:///a/{.env,b}", "file:///a/.[e]nv"] {
+            assert!(is_hidden_file(text), "{text}");
+        }
+        assert!(!is_hidden_file("file:///a/b.env"));
+        assert!(is_remote_helper(Some("fetch"), "ext::sh -c id"));
+        assert!(!is_remote_helper(Some("grep"), "std::io"));
+        assert!(!is_remote_helper(Some("fetch"), "origin"));
     }
 
     #[test]

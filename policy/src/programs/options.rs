@@ -1,6 +1,5 @@
 //! Options that run, write or read something, and options whose value is text.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::git;
@@ -43,8 +42,8 @@ struct Row {
     why: &'static str,
 }
 
-static TABLE: LazyLock<HashMap<&'static str, Vec<Row>>> = LazyLock::new(|| {
-    let mut table: HashMap<_, Vec<Row>> = HashMap::new();
+static TABLE: LazyLock<super::ByName<Vec<Row>>> = LazyLock::new(|| {
+    let mut table: super::ByName<Vec<Row>> = Default::default();
     for row in super::rows(include_str!("../../data/options.tsv"), 6) {
         let takes = match row[2] {
             "one" => Takes::One,
@@ -249,7 +248,11 @@ impl Scan<'_> {
             Takes::Rest => next..self.words.len(),
             Takes::Command => {
                 let end = (next..self.words.len())
-                    .find(|at| matches!(self.words[*at].text.as_str(), ";" | "+"))
+                    .find(|at| match self.words[*at].text.as_str() {
+                        ";" => true,
+                        "+" => *at > next && self.words[at - 1].text == "{}",
+                        _ => false,
+                    })
                     .unwrap_or(self.words.len());
                 next..end
             }
@@ -308,6 +311,22 @@ impl Scan<'_> {
                 {
                     self.push(row, operands[0], Some(name.to_owned()), 0..0, true);
                 }
+                Some(("prefix", prefix)) => {
+                    for at in operands {
+                        if let Some(value) = self.words[at].text.strip_prefix(prefix) {
+                            let value = value.to_owned();
+                            self.push(row, at, Some(value), 0..0, true);
+                        }
+                    }
+                }
+                None if rule == "variable" => {
+                    for at in operands {
+                        if make_variable(&self.words[at].text) {
+                            let value = self.words[at].text.clone();
+                            self.push(row, at, Some(value), 0..0, true);
+                        }
+                    }
+                }
                 Some(("key", key)) => {
                     for at in operands {
                         let text = &self.words[at].text;
@@ -325,6 +344,45 @@ impl Scan<'_> {
     }
 }
 
+/// Whether `NAME=value` on the line of make may run something: the name is one that
+/// make or its rules run, or the value is taken apart by make or by a shell.
+fn make_variable(text: &str) -> bool {
+    const NAMES: [&str; 22] = [
+        "SHELL",
+        ".SHELLFLAGS",
+        "MAKE",
+        "MAKEFLAGS",
+        "MAKEFILES",
+        "MAKEFILE_LIST",
+        "CC",
+        "CXX",
+        "CPP",
+        "LD",
+        "AR",
+        "AS",
+        "RM",
+        "INSTALL",
+        "PYTHON",
+        "NODE",
+        "GO",
+        "CARGO",
+        "NPM",
+        "GIT",
+        "DOCKER",
+        "PATH",
+    ];
+    let Some((name, value)) = text.split_once('=') else {
+        return false;
+    };
+    let name = name.trim_end_matches([':', '?', '+', '!', ' ']);
+    // A compiler by its plain name is what people mean by `CC=clang`.
+    let plain_tool = matches!(value, "gcc" | "clang" | "cc" | "g++" | "clang++" | "c++");
+    (NAMES.contains(&name) && !plain_tool)
+        || value.contains([
+            '$', '`', ';', '&', '|', '<', '>', '(', ')', '\'', '"', '\\', '\n',
+        ])
+}
+
 /// Whether a program has options that run, write or change: then a word that is
 /// not known may be one of them.
 pub(crate) fn has_dangerous(program: &str) -> bool {
@@ -338,6 +396,24 @@ pub(crate) fn has_dangerous(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_of_make_that_run_something_are_known() {
+        for (text, runs) in [
+            ("SHELL=./x", true),
+            ("SHELL:=./x", true),
+            ("CC=./x", true),
+            ("CC=clang", false),
+            ("V=1", false),
+            ("CFLAGS=-O2", false),
+            ("ARGS=--filter a", false),
+            ("ARGS=;id", true),
+            ("X=$(shell id)", true),
+            ("test", false),
+        ] {
+            assert_eq!(make_variable(text), runs, "{text}");
+        }
+    }
 
     #[test]
     fn every_row_holds_for_its_example() {

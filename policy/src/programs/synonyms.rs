@@ -1,10 +1,9 @@
 //! Two spellings of one option.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
-static TABLE: LazyLock<HashMap<&'static str, Vec<(&'static str, char)>>> = LazyLock::new(|| {
-    let mut table: HashMap<_, Vec<_>> = HashMap::new();
+static TABLE: LazyLock<super::ByName<Vec<(&'static str, char)>>> = LazyLock::new(|| {
+    let mut table: super::ByName<Vec<_>> = Default::default();
     for row in super::rows(include_str!("../../data/synonyms.tsv"), 4) {
         if let Some(letter) = row[2].chars().next() {
             table.entry(row[0]).or_default().push((row[1], letter));

@@ -27,8 +27,8 @@ struct Row {
     unresolved: bool,
 }
 
-static TABLE: LazyLock<HashMap<&'static str, Row>> = LazyLock::new(|| {
-    let mut table: HashMap<_, Row> = HashMap::new();
+static TABLE: LazyLock<super::ByName<Row>> = LazyLock::new(|| {
+    let mut table: super::ByName<Row> = Default::default();
     for row in super::rows(include_str!("../../data/wrappers.tsv"), 5) {
         let wrapper = table.entry(row[0]).or_default();
         match row[1] {
