@@ -245,6 +245,13 @@ impl Reader<'_> {
                 }
             }
         }
+        for at in builtins::named_variables(words) {
+            let name = words[at].text.as_str();
+            let free = words[at].dynamic || variables::is_private(name, "");
+            if !free {
+                self.assignment(name, "…", false);
+            }
+        }
         self.facts.commands.push(fact(words, role, needs, runs));
         for used in &uses.options {
             if used.effect == Effect::Run {

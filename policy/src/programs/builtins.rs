@@ -48,9 +48,36 @@ pub(crate) fn evaluates(words: &[Word]) -> Option<String> {
     Some(format!("{}: {why}", name.text))
 }
 
+/// Variables that a builtin sets or removes by the names in its words.
+pub(crate) fn named_variables(words: &[Word]) -> Vec<usize> {
+    // Letters of options that take a value which is no name.
+    let values = match words[0].text.as_str() {
+        "read" => "pdintNu",
+        "mapfile" | "readarray" => "dnOsuCc",
+        "getopts" | "unset" => "",
+        _ => return Vec::new(),
+    };
+    let mut names = Vec::new();
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        match word.text.strip_prefix('-') {
+            Some(letters) => {
+                let value = letters.find(|letter| values.contains(letter));
+                at += usize::from(value.is_some_and(|value| value + 1 == letters.len()));
+            }
+            None => names.push(at),
+        }
+        at += 1;
+    }
+    if words[0].text == "getopts" && !names.is_empty() {
+        names.remove(0); // the letters of the options
+    }
+    names
+}
+
 #[cfg(test)]
 mod tests {
-    use super::evaluates;
+    use super::{evaluates, named_variables};
     use crate::bash::read_script;
 
     #[test]
@@ -62,6 +89,27 @@ mod tests {
                 .iter()
                 .any(|command| evaluates(&command.words).is_some());
             assert!(found || !script.unresolved.is_empty(), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_set_are_told_from_values_of_options() {
+        for (text, names) in [
+            ("read -r a B", vec!["a", "B"]),
+            ("read -p PATH x", vec!["x"]),
+            ("read -pd PATH", vec!["PATH"]),
+            ("read -rn 1 -a PATH", vec!["PATH"]),
+            ("mapfile -t -n 3 PATH", vec!["PATH"]),
+            ("getopts AB: PATH", vec!["PATH"]),
+            ("unset -v PATH", vec!["PATH"]),
+            ("ls PATH", vec![]),
+        ] {
+            let words = read_script(text).commands[0].words.clone();
+            let found: Vec<&str> = named_variables(&words)
+                .into_iter()
+                .map(|at| words[at].text.as_str())
+                .collect();
+            assert_eq!(found, names, "{text}");
         }
     }
 

@@ -40,12 +40,10 @@ impl Lines {
                 continue;
             }
             let indent = line.len() - content.trim_start_matches(['{', ' ', '\t']).len();
-            if workspace {
-                if below.is_none_or(|policy| indent <= policy) {
-                    now = None;
-                    below = key(line, "policy").map(|_| indent);
-                    continue;
-                }
+            if workspace && below.is_none_or(|policy| indent <= policy) {
+                now = None;
+                below = key(line, "policy").map(|_| indent);
+                continue;
             }
             // An entry of a list may stand as far left as the list's name.
             let listed = |table: &str| table == "tests" && content.starts_with('-');
