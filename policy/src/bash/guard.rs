@@ -31,7 +31,9 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
     if text.contains('\0') {
         return Err(Refused("a NUL byte, which bash drops".to_owned()));
     }
-    for (at, character) in text.char_indices() {
+    let plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    let odd = if text.bytes().all(plain) { "" } else { text };
+    for (at, character) in odd.char_indices() {
         if character == '\u{fffd}'
             || (character != '\n' && character != '\t' && is_hidden(character))
         {
@@ -44,17 +46,15 @@ pub(crate) fn check(text: &str, troubles: &mut Vec<Trouble>) -> Result<(), Refus
         let why = "a line continuation inside a word or an operator";
         troubles.push(Trouble::new(at, at + 2, why));
     }
-    let pipes = text
-        .split(['\n', ';'])
-        .map(|part| part.matches('|').count())
-        .max();
-    if pipes.is_some_and(|pipes| pipes > MAX_PIPES) {
+    let pipes = |text: &str| text.bytes().filter(|byte| *byte == b'|').count();
+    if pipes(text) > MAX_PIPES && text.split(['\n', ';']).any(|part| pipes(part) > MAX_PIPES) {
         return Err(Refused(format!("more than {MAX_PIPES} pipes in one line")));
     }
     if text.matches("<<").count() > MAX_HERE_DOCS {
         return Err(Refused(format!("more than {MAX_HERE_DOCS} here-documents")));
     }
-    if nesting(text) > MAX_NESTING {
+    // Whatever opens a level has a byte of its own.
+    if text.len() > MAX_NESTING && nesting(text) > MAX_NESTING {
         return Err(Refused(format!(
             "nested more than {MAX_NESTING} levels deep"
         )));
