@@ -84,6 +84,7 @@ impl Connection {
         // A wrong file is told here, before anything is started with it.
         let workspace = plan.workspace.as_deref().map(read_workspace).transpose()?;
         let (mut client, mut status) = Self::attach_or_start(&plan).await?;
+        check_database(&status)?;
         check_workspace(&plan, &status)?;
         check_sandbox(&plan, &status)?;
         let unwilling = plan.allow_unisolated && is_unisolated_refused(&status);
@@ -188,10 +189,16 @@ impl Connection {
                     tokio::time::sleep(LOOK_AGAIN * 10 * attempt).await;
                     connection.reopen().await?;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(connection.told(error)),
             }
         }
-        Ok(method(connection.client()).await?.into_inner())
+        let last = method(connection.client()).await.map_err(Error::from);
+        Ok(last.map_err(|error| connection.told(error))?.into_inner())
+    }
+
+    /// What an error of the harness means for this project.
+    pub fn told(&self, error: Error) -> Error {
+        error.about(Path::new(&self.status.database_path))
     }
 
     /// Whether the harness is in a cluster, where nobody knows who is at this terminal.
@@ -377,6 +384,17 @@ fn is_unisolated_refused(status: &StatusResponse) -> bool {
         .sandbox
         .as_ref()
         .is_some_and(|sandbox| sandbox.grade == "not-isolated" && !sandbox.error.is_empty())
+}
+
+/// Nothing is begun on a database that is damaged.
+fn check_database(status: &StatusResponse) -> Result<(), Error> {
+    match status.database_error.as_str() {
+        "" => Ok(()),
+        why => Err(Error::Damaged {
+            path: status.database_path.clone().into(),
+            why: why.to_owned(),
+        }),
+    }
 }
 
 /// An explicit file must be the one in use; none attaches to whatever runs.

@@ -1,6 +1,6 @@
 //! Why a command did not do what it was asked, and the way out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +135,31 @@ pub enum Error {
         /// Its text for people.
         message: String,
     },
+    /// The database is damaged, under a harness that runs.
+    #[error(
+        "{path} is damaged: {why}; `mooring stop`, then put a backup in its place. It was left as it is: \
+         without a backup, `sqlite3 {path} .recover` reads out what can still be read",
+        path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        why: String,
+    },
+    /// The harness ends again and again.
+    #[error(
+        "the harness was started {times} times and lost each time; the end of {log}:\n{tail}",
+        log = log.display()
+    )]
+    HarnessLost {
+        /// How often.
+        times: u32,
+        /// Its log file.
+        log: PathBuf,
+        /// The last lines of it.
+        tail: String,
+    },
     /// The connection to the harness broke.
     #[error("the connection to the harness broke: {0}")]
     Broken(String),
@@ -153,6 +178,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same, naming the database where that is what is damaged.
+    pub fn about(self, database: &Path) -> Error {
+        match self {
+            Error::Refused { code, message } if code == "corrupt" => Error::Damaged {
+                path: database.to_owned(),
+                why: message,
+            },
+            error => error,
+        }
+    }
+
     /// Whether the harness may have gone, so that starting it again may help.
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Error::Broken(_))

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -107,8 +108,10 @@ pub fn start_harness(plan: &Plan) -> Result<Started, Error> {
         .map_err(|error| path_error(&log, error))?;
     let log_start = file.metadata()?.len();
     let program = std::env::current_exe()?;
-    let mut command = Command::new(&program);
+    // This very program, also where its file was replaced or removed since.
+    let mut command = Command::new("/proc/self/exe");
     command
+        .arg0(&program)
         .arg("harness")
         .arg("--project")
         .arg(&plan.project.root)
@@ -179,7 +182,8 @@ fn is_passed_on(name: &str) -> bool {
     known && name != PAIRING_CODE && name != "MOORING_GIT_TOKEN"
 }
 
-fn tail(path: &Path, from: u64) -> std::io::Result<String> {
+/// The last lines of a log after `from` bytes.
+pub fn tail(path: &Path, from: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(

@@ -22,6 +22,15 @@ pub fn project(folder: Option<&Path>) -> Result<Project, Error> {
     }
 }
 
+/// The database of the project, where it has one.
+pub fn database(folder: Option<&Path>) -> Result<PathBuf, Error> {
+    let states = StateHome::from_env(|name| std::env::var_os(name))?;
+    match states.find(&project(folder)?)? {
+        Found::State(state) => Ok(state.database()),
+        Found::Moved(moved) => Ok(moved.state.database()),
+    }
+}
+
 /// The plan of a command that may start the harness.
 pub async fn plan(
     folder: Option<&Path>,

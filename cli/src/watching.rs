@@ -3,18 +3,41 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use mooring_wire::harness::{WatchFrame, WatchRequest};
 use tokio::sync::mpsc;
 
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::processes;
 
 /// Frames that wait for a slow reader; the harness bounds what lies behind.
 const FRAMES: usize = 64;
 /// Losses in a row without a frame in between after which it gives up: a
 /// harness that dies at once each time would otherwise be started for ever.
-const LOSSES: u32 = 5;
+const LOSSES: u32 = 7;
+/// A harness that lived for so long is started again at once.
+const LIVED: Duration = Duration::from_secs(10);
+/// Before the second start in a row, and at most; each pause is twice the one before.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+
+/// How long it is waited before a harness that was lost so often in a row is started
+/// again.
+pub fn pause(losses: u32) -> Duration {
+    match losses {
+        0 | 1 => Duration::ZERO,
+        more => LONGEST_PAUSE.min(PAUSE * 2_u32.pow((more - 2).min(10))),
+    }
+}
+
+/// What people are told of a pause that they notice.
+pub fn waits(pause: Duration) -> Option<String> {
+    let seconds = pause.as_secs();
+    (seconds > 0)
+        .then(|| format!("the harness is gone again and again; the next start is in {seconds} s"))
+}
 
 /// What a watch delivers.
 #[derive(Debug)]
@@ -23,8 +46,11 @@ pub enum Watched {
     Begun,
     /// A frame.
     Frame(Box<WatchFrame>),
-    /// The harness is gone; it is being started again.
-    Lost,
+    /// The harness is gone; it is started again after the pause.
+    Lost {
+        /// Nothing, unless it is lost again and again.
+        pause: Duration,
+    },
     /// It is back. What was missed comes with the next frames.
     Back,
     /// It cannot be brought back.
@@ -77,23 +103,35 @@ struct Follower {
 
 impl Follower {
     async fn run(mut self, send: mpsc::Sender<Watched>) {
-        let mut losses = 0;
+        let (mut silent, mut losses) = (0, 0);
         loop {
+            let since = Instant::now();
             let error = match self.follow(&send).await {
                 Err(Stopped::Nobody) => return,
                 Err(Stopped::Error(error)) => error,
                 Ok(()) => Error::Broken("the watch ended".into()),
             };
-            losses = if std::mem::take(&mut self.heard) {
-                1
-            } else {
+            let heard = std::mem::take(&mut self.heard);
+            silent = if heard { 1 } else { silent + 1 };
+            losses = if since.elapsed() < LIVED {
                 losses + 1
+            } else {
+                1
             };
-            if !error.is_connection_loss() || losses > LOSSES {
+            if !error.is_connection_loss() || silent > LOSSES {
+                let error = match error.is_connection_loss() {
+                    true => self.lost(silent),
+                    false => self.connection.told(error),
+                };
                 let _ = send.send(Watched::Failed(error)).await;
                 return;
             }
-            let _ = send.send(Watched::Lost).await;
+            let pause = pause(losses);
+            let _ = send.send(Watched::Lost { pause }).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = send.closed() => return,
+            }
             let told = match self.connection.reopen().await {
                 Ok(()) => Watched::Back,
                 Err(error) => Watched::Failed(error),
@@ -108,6 +146,12 @@ impl Follower {
                 self.after = 0;
             }
         }
+    }
+
+    fn lost(&self, times: u32) -> Error {
+        let log = self.connection.plan().state.log();
+        let tail = processes::tail(&log, 0).unwrap_or_else(|error| error.to_string());
+        Error::HarnessLost { times, log, tail }
     }
 
     async fn follow(&mut self, send: &mpsc::Sender<Watched>) -> Result<(), Stopped> {
@@ -149,5 +193,26 @@ impl From<mpsc::error::SendError<Watched>> for Stopped {
 impl From<tonic::Status> for Stopped {
     fn from(status: tonic::Status) -> Self {
         Stopped::Error(status.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_harness_that_is_lost_again_and_again_is_started_less_and_less_often() {
+        for (losses, millis) in [
+            (1, 0),
+            (2, 250),
+            (3, 500),
+            (5, 2_000),
+            (7, 8_000),
+            (90, 8_000),
+        ] {
+            assert_eq!(pause(losses), Duration::from_millis(millis), "{losses}");
+        }
+        assert_eq!(waits(pause(2)), None);
+        assert!(waits(pause(5)).is_some_and(|text| text.ends_with("in 2 s")));
     }
 }

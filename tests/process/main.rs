@@ -8,6 +8,7 @@ mod demo;
 mod gateway;
 mod hosts;
 mod large;
+mod losses;
 mod mcp;
 mod pushes;
 mod remote;

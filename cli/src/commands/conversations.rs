@@ -74,7 +74,7 @@ pub fn line(conversation: &Conversation, now_ms: i64, width: usize) -> Line {
 pub async fn abort(project: Option<&Path>, args: AbortArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
     let mut client = connection.client();
-    let conversation = named_or_last(&mut client, args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     let request = AbortRequest {
         conversation,
         run_only: args.run_only,

@@ -77,7 +77,7 @@ pub async fn conversation(
     let last = match resume {
         Some(Some(id)) => return Ok(id),
         _ if new => return Ok(0),
-        _ => last_conversation(&mut connection.client()).await?,
+        _ => last_conversation(connection).await?,
     };
     Ok(match last {
         Some(last) if resume.is_some() || is_unfinished(&last.state, last.queued) => last.id,

@@ -16,7 +16,7 @@ use crate::{setup, terminal};
 /// Prints a unified diff of the files that a conversation's calls wrote.
 pub async fn run(project: Option<&Path>, args: ConversationArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     let colours = terminal::stdout().colours;
     for line in lines(&connection, conversation).await? {
         say(line.render(colours))?;

@@ -1,7 +1,7 @@
 //! `mooring dev --discord`: the bot in this process, for the project's Workspace.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mooring_bot::bot::{Front, Settings};
 use mooring_bot::harness::Address;
@@ -16,11 +16,14 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::text::one_line;
+use crate::watching;
 
 /// Between two looks at the harness and at the Workspace file.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Between two searches for what the gateway did not bring.
 const SWEEP: Duration = Duration::from_secs(300);
+/// A harness that lived for so long is started again at once when it is lost.
+const LIVED: Duration = Duration::from_secs(60);
 /// What the Workspace needs, to be copied.
 const EXAMPLE: &str = "\n  discord: {guildId: \"…\", channelId: \"…\"}\n  \
      members: [{discordUserId: \"…\", role: Maintainer}]\n\
@@ -65,6 +68,7 @@ pub async fn run(mut connection: Connection, args: DiscordArgs) -> Result<Exit, 
     let _ = roster.send(given.clone()).await;
     let mut bot = std::pin::pin!(front.run(receiver));
     let mut told = Told::default();
+    let mut keeper = Keeper::new();
     loop {
         tokio::select! {
             ended = &mut bot => {
@@ -77,7 +81,7 @@ pub async fn run(mut connection: Connection, args: DiscordArgs) -> Result<Exit, 
                 }
             }
             () = tokio::time::sleep(LOOK_AGAIN) => {
-                look_after(&mut connection).await;
+                keeper.look(&mut connection).await?;
                 // The file may have changed; one that is wrong changes nothing.
                 if let Ok(wanted) = self::wanted(&connection) {
                     let next: Roster = vec![Ok(wanted)];
@@ -94,13 +98,53 @@ pub async fn run(mut connection: Connection, args: DiscordArgs) -> Result<Exit, 
     }
 }
 
-/// A harness that is gone is started again; what cannot be done now is tried again.
-async fn look_after(connection: &mut Connection) {
-    if connection.refresh_status().await.is_ok() {
-        return;
+/// Looks after the harness: one that is gone is started again, less and less often where
+/// it is lost again and again.
+struct Keeper {
+    losses: u32,
+    /// When it was last started.
+    started: Instant,
+    /// Not started again before.
+    next: Instant,
+}
+
+impl Keeper {
+    fn new() -> Keeper {
+        let now = Instant::now();
+        Keeper {
+            losses: 0,
+            started: now,
+            next: now,
+        }
     }
-    if let Err(error) = connection.reopen().await {
-        eprintln!("mooring: {error}");
+
+    /// A look; the error is that a person has ended it.
+    async fn look(&mut self, connection: &mut Connection) -> Result<(), Error> {
+        if connection.refresh_status().await.is_ok() {
+            if self.started.elapsed() > LIVED {
+                self.losses = 0;
+            }
+            return Ok(());
+        }
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        if self.losses == 0 {
+            say("The harness is gone; starting it again.")?;
+        }
+        self.losses += 1;
+        match connection.reopen().await {
+            Ok(()) => say("The harness is back.")?,
+            Err(error @ Error::Stopped) => return Err(error),
+            Err(error) => eprintln!("mooring: {error}"),
+        }
+        let pause = watching::pause(self.losses + 1);
+        if let Some(told) = watching::waits(pause) {
+            say(told)?;
+        }
+        self.started = Instant::now();
+        self.next = self.started + pause;
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{cards, json, setup, terminal};
 pub async fn run(project: Option<&Path>, args: EntriesArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
     let mut client = connection.client();
-    let conversation = named_or_last(&mut client, args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     let request = EntriesRequest {
         conversation,
         before: args.before,

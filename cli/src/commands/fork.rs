@@ -14,7 +14,7 @@ use crate::setup;
 /// Lets a conversation begin anew.
 pub async fn run_reset(project: Option<&Path>, args: ResetArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     say(reset(&connection, conversation, args.brief).await?)?;
     Ok(Exit::Done)
 }
@@ -22,7 +22,7 @@ pub async fn run_reset(project: Option<&Path>, args: ResetArgs) -> Result<Exit, 
 /// Forks a conversation and prints the new one's number.
 pub async fn run_fork(project: Option<&Path>, args: ForkArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     let request = ForkRequest {
         conversation,
         entry: args.at.unwrap_or(0),
@@ -38,7 +38,7 @@ pub async fn run_fork(project: Option<&Path>, args: ForkArgs) -> Result<Exit, Er
 /// Compacts a conversation.
 pub async fn run_compact(project: Option<&Path>, args: CompactArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     say(compact(&connection, conversation, args.about).await?)?;
     Ok(Exit::Done)
 }

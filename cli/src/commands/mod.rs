@@ -35,19 +35,28 @@ pub use tasks::{answer, lines as task_lines, tasks};
 pub use usage::table as usage_table;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mooring_wire::harness::ConversationsRequest;
 use mooring_wire::harness::conversations_response::Conversation;
 
 use crate::args::Command;
-use crate::connection::Client;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::setup;
 
 /// Runs a command of the client.
 pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Error> {
     let project = project.as_deref();
+    let done = dispatch(project, command).await;
+    done.map_err(|error| match setup::database(project) {
+        Ok(database) => error.about(&database),
+        Err(_) => error,
+    })
+}
+
+async fn dispatch(project: Option<&Path>, command: Command) -> Result<Exit, Error> {
     match command {
         Command::Dev(args) => dev::run(project, args).await,
         Command::Demo(args) => demo::run(args).await,
@@ -88,25 +97,22 @@ pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Err
 }
 
 /// The conversation that was active last.
-pub async fn last_conversation(client: &mut Client) -> Result<Option<Conversation>, Error> {
+pub async fn last_conversation(connection: &Connection) -> Result<Option<Conversation>, Error> {
     let request = ConversationsRequest {
         limit: 1,
         before: 0,
     };
-    Ok(client
-        .conversations(request)
-        .await?
-        .into_inner()
-        .conversations
-        .into_iter()
-        .next())
+    let found = connection
+        .call(move |mut client| async move { client.conversations(request).await })
+        .await?;
+    Ok(found.conversations.into_iter().next())
 }
 
 /// The conversation that was named, or the one that was active last.
-pub async fn named_or_last(client: &mut Client, named: Option<i64>) -> Result<i64, Error> {
+pub async fn named_or_last(connection: &Connection, named: Option<i64>) -> Result<i64, Error> {
     match named {
         Some(id) => Ok(id),
-        None => match last_conversation(client).await? {
+        None => match last_conversation(connection).await? {
             Some(conversation) => Ok(conversation.id),
             None => Err(Error::Usage(
                 "there is no conversation yet; `mooring dev` or `mooring send` begins one".into(),

@@ -10,7 +10,7 @@ use mooring_wire::harness::{
 
 use super::{last_conversation, new_request_id, say};
 use crate::args::SendArgs;
-use crate::connection::{Client, Connection};
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::printer::{Inputs, Printer};
@@ -18,7 +18,7 @@ use crate::setup::{self, Asks};
 use crate::style::{Colours, Line, Style};
 use crate::view::{Event, View, is_settled};
 use crate::watching::{Watch, Watched};
-use crate::{cards, format};
+use crate::{cards, format, watching};
 
 /// Bytes of an input; the model's context is far smaller.
 const INPUT_MAX: u64 = 16 << 20;
@@ -34,11 +34,10 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     // The first prompt tells the model what the sandbox is like.
     connection.wait_for_sandbox().await?;
     setup::agree_to_keys(&mut connection, &args.start, Asks::Never).await?;
-    let mut client = connection.client();
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,
         (None, true) => 0,
-        (None, false) => last_conversation(&mut client)
+        (None, false) => last_conversation(&connection)
             .await?
             .map_or(0, |last| last.id),
     };
@@ -80,7 +79,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
         answers: Vec::new(),
     };
     if is_settled(&response.state) {
-        return sent.told_before(&mut client, &response).await;
+        return sent.told_before(&connection, &response).await;
     }
     let mut told_full = false;
     loop {
@@ -88,7 +87,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
         let next = match tokio::time::timeout(QUIET, watch.next()).await {
             Ok(next) => next,
             Err(_) => {
-                if let Ok(status) = client.status(StatusRequest {}).await
+                if let Ok(status) = connection.client().status(StatusRequest {}).await
                     && let Some(text) = cards::full_disk(&status.into_inner(), format::now_ms())
                     && !std::mem::replace(&mut told_full, true)
                 {
@@ -110,10 +109,15 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
                 // id finds the same input.
                 let response = submit().await?;
                 if is_settled(&response.state) {
-                    return sent.told_before(&mut client, &response).await;
+                    return sent.told_before(&connection, &response).await;
                 }
             }
-            Some(Watched::Begun | Watched::Lost) => {}
+            Some(Watched::Begun) => {}
+            Some(Watched::Lost { pause }) => {
+                if let Some(text) = watching::waits(pause) {
+                    eprintln!("mooring: {text}");
+                }
+            }
             Some(Watched::Failed(error)) => return Err(error),
             None => return Err(Error::Broken("the watch ended".into())),
         }
@@ -130,7 +134,7 @@ async fn begin(watch: &mut Watch, view: &mut View) -> Result<(), Error> {
                 view.apply(*frame);
                 return Ok(());
             }
-            Some(Watched::Begun | Watched::Lost | Watched::Back) => {}
+            Some(Watched::Begun | Watched::Lost { .. } | Watched::Back) => {}
             Some(Watched::Failed(error)) => return Err(error),
             None => return Err(Error::Broken("the watch ended".into())),
         }
@@ -234,7 +238,7 @@ impl<W: std::io::Write> Sent<W> {
     /// that stands in the transcript.
     async fn told_before(
         mut self,
-        client: &mut Client,
+        connection: &Connection,
         response: &SubmitResponse,
     ) -> Result<Exit, Error> {
         let request = EntriesRequest {
@@ -242,7 +246,10 @@ impl<W: std::io::Write> Sent<W> {
             limit: 50,
             ..EntriesRequest::default()
         };
-        let entries = client.entries(request).await?.into_inner().entries;
+        let entries = connection
+            .call(move |mut client| async move { client.entries(request).await })
+            .await?
+            .entries;
         let exit = Exit::of_submission(&response.state);
         match entries
             .into_iter()

@@ -93,6 +93,16 @@ pub fn lines(status: &StatusResponse, log: &Path, now_ms: i64) -> Vec<String> {
             format::count(status.pending_approvals.into(), "open approval")
         ),
     ));
+    if !status.database_error.is_empty() {
+        lines.push(fact(
+            "database",
+            format!(
+                "{} is damaged: {}",
+                sanitize(&status.database_path),
+                sanitize(&status.database_error)
+            ),
+        ));
+    }
     if let Some(text) = cards::full_disk(status, now_ms) {
         lines.push(fact("", text));
     }

@@ -17,7 +17,7 @@ use crate::{json, setup, terminal};
 /// Prints the tasks of a conversation that have not ended.
 pub async fn run(project: Option<&Path>, args: TasksArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
-    let conversation = named_or_last(&mut connection.client(), args.conversation).await?;
+    let conversation = named_or_last(&connection, args.conversation).await?;
     let tasks = tasks(&connection, conversation).await?;
     if args.output.output == Output::Json {
         for task in &tasks {

@@ -39,7 +39,7 @@ pub async fn run(project: Option<&Path>, args: WatchArgs) -> Result<Exit, Error>
             (Watched::Frame(frame), Output::Json) => say(json::frame(&frame))?,
             (Watched::Frame(frame), Output::Text) => people.frame(*frame)?,
             (Watched::Failed(error), _) => return Err(error),
-            (Watched::Begun | Watched::Lost | Watched::Back, _) => {}
+            (Watched::Begun | Watched::Lost { .. } | Watched::Back, _) => {}
         }
     }
     Ok(Exit::Done)

@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::format::now_ms;
 use crate::style::{Line, Style};
 use crate::view::Event;
-use crate::watching::{Watch, Watched};
+use crate::watching::{Watch, Watched, waits};
 
 /// Between two paints while something is going on.
 const TICK: Duration = Duration::from_millis(250);
@@ -242,12 +242,14 @@ impl App {
                 self.frame(*frame);
                 Ok(())
             }
-            Some(Watched::Lost) => {
-                self.session.set_lost(true);
+            Some(Watched::Lost { pause }) => {
+                let told = waits(pause);
+                let told = told.unwrap_or_else(|| "the harness is gone; starting it again".into());
+                self.session.set_lost(Some(told));
                 Ok(())
             }
             Some(Watched::Begun | Watched::Back) => {
-                self.session.set_lost(false);
+                self.session.set_lost(None);
                 Ok(())
             }
             Some(Watched::Failed(error @ Error::Refused { .. })) => {

@@ -14,7 +14,7 @@ use crate::slash::{self, Typed};
 use crate::style::{Line, Style};
 use crate::text::one_line;
 use crate::view::{Event, View};
-use crate::watching::{Watch, Watched};
+use crate::watching::{Watch, Watched, waits};
 
 /// Bytes of one line; a longer one is cut there.
 const LINE_MAX: u64 = 1 << 20;
@@ -89,7 +89,7 @@ impl<W: std::io::Write> Talk<W> {
                     return Ok(());
                 }
                 Some(Watched::Failed(error)) => return Err(error),
-                Some(Watched::Begun | Watched::Lost | Watched::Back) => {}
+                Some(Watched::Begun | Watched::Lost { .. } | Watched::Back) => {}
                 None => return Err(Error::Broken("the watch ended".into())),
             }
         }
@@ -251,10 +251,12 @@ impl<W: std::io::Write> Talk<W> {
                 }
                 Ok(self.out.events(&events)?)
             }
-            Some(Watched::Lost) => Ok(self.out.line(&Line::new(
-                Style::Dim,
-                "(the harness is gone; starting it again)",
-            ))?),
+            Some(Watched::Lost { pause }) => {
+                let told = waits(pause);
+                let told = told.unwrap_or_else(|| "the harness is gone; starting it again".into());
+                let line = Line::new(Style::Dim, format!("({told})"));
+                Ok(self.out.line(&line)?)
+            }
             Some(Watched::Begun | Watched::Back) => Ok(()),
             Some(Watched::Failed(error)) => Err(error),
             None => Err(Error::Broken("the watch ended".into())),

@@ -49,7 +49,8 @@ pub struct Session {
     /// What the next Ctrl-C does.
     interrupt: Interrupt,
     notice: String,
-    lost: bool,
+    /// What is told while the harness is gone.
+    lost: Option<String>,
     /// Whether what comes next is what the conversation held before.
     past: bool,
     /// Whether the harness is in a cluster.
@@ -76,7 +77,7 @@ impl Session {
             asked_ms: 0,
             interrupt: Interrupt::Stops,
             notice: String::new(),
-            lost: false,
+            lost: None,
             past: conversation != 0,
             attached: false,
         };
@@ -122,11 +123,11 @@ impl Session {
 
     /// Whether the screen changes by time alone.
     pub fn is_animated(&self) -> bool {
-        self.view.is_busy() || self.lost
+        self.view.is_busy() || self.lost.is_some()
     }
 
     /// The harness is gone, or back.
-    pub fn set_lost(&mut self, lost: bool) {
+    pub fn set_lost(&mut self, lost: Option<String>) {
         self.lost = lost;
     }
 
@@ -399,8 +400,8 @@ impl Session {
             lines.push(Line::new(Style::Dim, text).cut(width));
         }
         let mark = SPINNER[usize::try_from(now_ms / 250 % 4).unwrap_or(0)];
-        if self.lost {
-            let text = format!("{mark} the harness is gone; starting it again");
+        if let Some(told) = &self.lost {
+            let text = format!("{mark} {told}");
             lines.push(Line::new(Style::Notice, text).cut(width));
         } else if self.view.is_busy() {
             let run = &self.view.run;

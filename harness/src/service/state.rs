@@ -13,6 +13,15 @@ use crate::{
     workspace::{Pending, default_workspace},
 };
 
+/// Figures of a status that are read from the database.
+#[derive(Default)]
+struct Recorded {
+    pending_approvals: u32,
+    conversations: u64,
+    cost_today_micros: i64,
+    tokens_today: u64,
+}
+
 impl Service {
     pub(super) fn configure(&self, request: wire::ConfigureRequest) -> wire::ConfigureResponse {
         for (name, value) in &request.keys {
@@ -52,7 +61,13 @@ impl Service {
 
     pub(super) async fn status(&self) -> Result<wire::StatusResponse, Status> {
         let workspace = self.source.current();
-        let pending_approvals = self.pending_approvals().await?;
+        // One whose database is damaged still says so, and can be told to stop.
+        let (recorded, database_error) = match self.recorded().await {
+            Err(status) if status.code() == tonic::Code::DataLoss => {
+                (Recorded::default(), status.message().to_owned())
+            }
+            recorded => (recorded?, String::new()),
+        };
         let (pending_workspace, pending_changes, workspace_error) = match self.source.pending() {
             Pending::None => Default::default(),
             Pending::NeedsYes { digest, lines } => (digest, lines, String::new()),
@@ -101,7 +116,6 @@ impl Service {
                 .map(|status| status.project.clone())
                 .unwrap_or_default();
         }
-        let (cost_today_micros, tokens_today) = self.spent_today().await?;
         Ok(wire::StatusResponse {
             version: env!("CARGO_PKG_VERSION").into(),
             workspace: workspace.name.clone(),
@@ -124,7 +138,7 @@ impl Service {
             missing_keys: self.missing_keys(),
             running: self.engine.running() as u32,
             waiting: self.engine.waiting() as u32,
-            pending_approvals,
+            pending_approvals: recorded.pending_approvals,
             pending_workspace,
             pending_changes,
             workspace_error,
@@ -133,10 +147,21 @@ impl Service {
             pid: std::process::id(),
             full_since_ms: self.engine.full_since().map_or(0, |since| since.0),
             database_path: self.database.display().to_string(),
+            database_error,
+            conversations: recorded.conversations,
+            cost_today_micros: recorded.cost_today_micros,
+            tokens_today: recorded.tokens_today,
+            mcp: self.servers.reports().iter().map(server).collect(),
+        })
+    }
+
+    async fn recorded(&self) -> Result<Recorded, Status> {
+        let (cost_today_micros, tokens_today) = self.spent_today().await?;
+        Ok(Recorded {
+            pending_approvals: self.pending_approvals().await?,
             conversations: self.engine.conversation_count().await.map_err(session)?,
             cost_today_micros,
             tokens_today,
-            mcp: self.servers.reports().iter().map(server).collect(),
         })
     }
 
