@@ -83,7 +83,7 @@ impl Api {
     /// The threads of a guild that are not archived.
     pub async fn active_threads(&self, guild: Id) -> Result<Vec<Channel>, RestError> {
         let path = format!("/guilds/{guild}/threads/active");
-        Ok(threads(&self.get(path, format!("active {guild}")).await?))
+        Ok(threads(self.get(path, format!("active {guild}")).await?))
     }
 
     /// A page of a channel's archived threads, newest first, and whether there are more.
@@ -97,7 +97,8 @@ impl Api {
         });
         let path = format!("/channels/{channel}/threads/archived/public?limit=100{before}");
         let page = self.get(path, format!("archived {channel}")).await?;
-        Ok((threads(&page), page["has_more"].as_bool().unwrap_or(false)))
+        let more = page["has_more"].as_bool().unwrap_or(false);
+        Ok((threads(page), more))
     }
 
     /// Up to 100 messages after an id, as raw JSON, oldest first: one that cannot be
@@ -263,11 +264,13 @@ pub fn raw_id(message: &Value) -> Option<Id> {
     message["id"].as_str()?.parse().ok()
 }
 
-fn threads(page: &Value) -> Vec<Channel> {
-    page["threads"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|thread| serde_json::from_value(thread.clone()).ok())
+fn threads(mut page: Value) -> Vec<Channel> {
+    let Value::Array(threads) = page["threads"].take() else {
+        return Vec::new();
+    };
+    // A guild can have thousands: each is let go as it is read.
+    let threads = threads.into_iter();
+    threads
+        .filter_map(|thread| serde_json::from_value(thread).ok())
         .collect()
 }

@@ -59,4 +59,14 @@ pub struct Args {
         value_name = "SECONDS"
     )]
     pub sweep: u64,
+
+    /// Requests to Discord a second, over all. Discord allows 50, and more to the bots of
+    /// many guilds.
+    #[arg(
+        long = "requests-per-second",
+        env = "MOORING_BOT_REQUESTS_PER_SECOND",
+        default_value_t = crate::rest::GLOBAL,
+        value_name = "COUNT"
+    )]
+    pub per_second: u32,
 }

@@ -14,6 +14,7 @@ use crate::api::{Api, raw_id};
 use crate::args::Args;
 use crate::catchup::Swept;
 use crate::gateway::{Event, Gateway};
+use crate::guild::Guilds;
 use crate::health::{Condition, Health};
 use crate::id::Id;
 use crate::lane::{Job, Lanes};
@@ -61,6 +62,8 @@ pub struct Bot {
     pub typing: Typing,
     /// Roles of authors.
     pub members: Members,
+    /// Lists that workspaces share.
+    pub guilds: Guilds,
     /// Exports that may be in memory at once.
     pub exports: Semaphore,
     strangers: Mutex<HashMap<Id, Instant>>,
@@ -81,6 +84,8 @@ pub struct Settings {
     pub gateway: Option<String>,
     /// Between two searches for what the gateway did not bring.
     pub sweep: Duration,
+    /// Requests a second over all.
+    pub per_second: u32,
 }
 
 /// A bot with its probes, before it speaks to Discord.
@@ -99,7 +104,11 @@ impl Front {
     /// The system's certificates cannot be used.
     pub fn new(settings: Settings) -> Result<Front, BotError> {
         Ok(Front {
-            api: Api::new(Rest::new(&settings.rest, &settings.token)?),
+            api: Api::new(Rest::new(
+                &settings.rest,
+                &settings.token,
+                settings.per_second,
+            )?),
             health: Arc::default(),
             settings,
         })
@@ -139,6 +148,7 @@ impl Front {
             lanes: Lanes::default(),
             typing: Typing::default(),
             members: Members::default(),
+            guilds: Guilds::default(),
             exports: Semaphore::new(export::AT_ONCE),
             strangers: Mutex::default(),
             readies: watch::Sender::new(0),
@@ -185,6 +195,7 @@ pub async fn run(args: Args) -> Result<(), BotError> {
         rest: args.rest,
         gateway: args.gateway,
         sweep: Duration::from_secs(args.sweep.max(1)),
+        per_second: args.per_second,
     })?;
     front.serve(args.http).await?;
     match roster {

@@ -194,8 +194,10 @@ async fn compare(bot: &Arc<Bot>, place: &Arc<Place>, threads: Vec<Id>) -> bool {
 /// The threads of the channel: the active ones, and those archived since the last
 /// sweep.
 async fn threads_of(bot: &Bot, place: &Place) -> Result<Vec<Channel>, RestError> {
-    let mut threads = bot.api.active_threads(place.wanted.guild).await?;
-    threads.retain(|thread| thread.parent_id == Some(place.wanted.channel));
+    let active = bot.guilds.active(&bot.api, place.wanted.guild).await?;
+    let ours = |thread: &&Channel| thread.parent_id == Some(place.wanted.channel);
+    let mut threads: Vec<Channel> = active.iter().filter(ours).cloned().collect();
+    drop(active);
     let since = place.swept_ms.load(Ordering::Relaxed) - SKEW_MS;
     let mut before: Option<String> = None;
     for _ in 0..ARCHIVED_PAGES {

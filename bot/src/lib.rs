@@ -40,6 +40,7 @@ pub mod error;
 pub mod export;
 pub mod folder;
 pub mod gateway;
+pub mod guild;
 pub mod harness;
 pub mod health;
 pub mod id;

@@ -14,6 +14,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
+pub use limit::GLOBAL;
 use limit::Limits;
 
 /// Attempts at a request that may be repeated.
@@ -162,8 +163,8 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// A client for `base`, in front of `/api/v10`.
-    pub fn new(base: &str, token: &str) -> Result<Arc<Rest>, crate::BotError> {
+    /// A client for `base`, in front of `/api/v10`, that sends so many requests a second over all.
+    pub fn new(base: &str, token: &str, per_second: u32) -> Result<Arc<Rest>, crate::BotError> {
         let client = reqwest::Client::builder()
             .user_agent(concat!(
                 "DiscordBot (mooring, ",
@@ -185,7 +186,7 @@ impl Rest {
             client,
             base: base.trim_end_matches('/').to_owned(),
             token: token.trim_start_matches("Bot ").to_owned(),
-            limits: Limits::default(),
+            limits: Limits::new(per_second),
             limited: AtomicU64::new(0),
             requests: AtomicU64::new(0),
         }))

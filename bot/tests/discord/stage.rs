@@ -174,6 +174,8 @@ pub struct Stage {
     /// A person.
     pub ada: Id,
     pub sweep: u64,
+    /// Requests a second that the bot allows itself.
+    pub per_second: u32,
 }
 
 impl Stage {
@@ -207,6 +209,7 @@ impl Stage {
             channel,
             ada,
             sweep: 300,
+            per_second: 45,
         };
         stage.workspace("platform", channel, &stage.double.address, more);
         stage
@@ -238,7 +241,14 @@ impl Stage {
 
     /// Starts the bot.
     pub async fn launch(&mut self) {
-        self.bot = Some(Program::start(&self.standin, self.folder.path(), TOKEN, self.sweep).await);
+        let variables = [(
+            "MOORING_BOT_REQUESTS_PER_SECOND",
+            self.per_second.to_string(),
+        )];
+        let folder = self.folder.path().display().to_string();
+        let sweep = self.sweep.to_string();
+        let arguments = ["--workspaces", &folder, "--sweep", &sweep];
+        self.bot = Some(Program::with(&self.standin, &variables, &arguments));
     }
 
     pub async fn kill(&mut self) {

@@ -55,6 +55,7 @@ pub async fn run(mut connection: Connection, args: DiscordArgs) -> Result<Exit, 
         rest: args.rest,
         gateway: args.gateway,
         sweep: SWEEP,
+        per_second: mooring_bot::rest::GLOBAL,
     })?;
     say(format!(
         "The bot serves channel {} for the project {}; Ctrl-C ends it, and nothing is lost.",
