@@ -653,9 +653,13 @@ fn variables(environment: &CommandEnvironment, place: &Place) -> Vec<(String, St
         ("GIT_COMMITTER_NAME", &environment.git_name),
         ("GIT_COMMITTER_EMAIL", &environment.git_email),
         // `git switch -c` would else write to the read-only `.git/config`.
-        ("GIT_CONFIG_COUNT", "1"),
+        ("GIT_CONFIG_COUNT", "2"),
         ("GIT_CONFIG_KEY_0", "branch.autoSetupMerge"),
         ("GIT_CONFIG_VALUE_0", "false"),
+        // A pod's folders belong to root, and git would obey no repository in them.
+        // Whoever commands run as, everything here is theirs.
+        ("GIT_CONFIG_KEY_1", "safe.directory"),
+        ("GIT_CONFIG_VALUE_1", "*"),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value.to_owned()))

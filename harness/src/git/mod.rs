@@ -158,6 +158,7 @@ impl Gateway {
         settings.push(("http.proactiveAuth".into(), "basic".into()));
         // As the daemon has it for commands without these variables.
         settings.push(("branch.autoSetupMerge".into(), "false".into()));
+        settings.push(("safe.directory".into(), "*".into()));
         let mut all = vec![("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string())];
         for (at, (key, value)) in settings.into_iter().enumerate() {
             all.push((format!("GIT_CONFIG_KEY_{at}"), key));

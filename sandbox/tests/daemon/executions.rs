@@ -6,7 +6,7 @@ use mooring_wire::sandbox::signal_request::{Resize, Signal};
 use mooring_wire::sandbox::{ExecRequest, ReleaseRequest};
 use tonic::Code;
 
-use crate::support::{As, Sandbox, request, unique, users};
+use crate::support::{As, Sandbox, is_root, request, unique, users};
 
 #[tokio::test]
 async fn a_command_runs_in_the_project_with_an_environment_from_nothing() {
@@ -18,7 +18,8 @@ async fn a_command_runs_in_the_project_with_an_environment_from_nothing() {
             .ok();
         let expected = format!(
             "{}\nCOLOUR GIT_AUTHOR_EMAIL GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_NAME \
-             GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_CONFIG_VALUE_0 HOME LANG PATH PWD SHLVL TERM _ blue {}\n",
+             GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 \
+             GIT_CONFIG_KEY_1 GIT_CONFIG_VALUE_0 GIT_CONFIG_VALUE_1 HOME LANG PATH PWD SHLVL TERM _ blue {}\n",
             sandbox.project.display(),
             sandbox.home.display(),
         );
@@ -30,6 +31,25 @@ async fn a_command_runs_in_the_project_with_an_environment_from_nothing() {
             "{:?}",
             status.missing
         );
+    }
+}
+
+/// As in a pod, where the folder of the volume is root's.
+#[tokio::test]
+async fn git_obeys_a_project_whose_folder_belongs_to_somebody_else() {
+    for user in users() {
+        let sandbox = Sandbox::start(user, &[]).await;
+        if is_root() {
+            // Of the callers, this is somebody else to one at least.
+            std::os::unix::fs::chown(&sandbox.project, Some(0), None).unwrap();
+        }
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&sandbox.project, open).unwrap();
+        let text = sandbox
+            .run("git init -q && git commit -q --allow-empty -m first && git log --format=%s")
+            .await
+            .ok();
+        assert_eq!(text, "first\n");
     }
 }
 
