@@ -17,7 +17,7 @@ pub mod condition {
     pub const ACCEPTED: &str = "Accepted";
     /// The harness answers and has the keys that its models take.
     pub const HARNESS_READY: &str = "HarnessReady";
-    /// The harness reaches the sandbox.
+    /// The harness reaches the sandbox, and the repository is checked out there.
     pub const SANDBOX_READY: &str = "SandboxReady";
     /// The bot serves the workspace's channel; written by the bot.
     pub const DISCORD_READY: &str = "DiscordReady";

@@ -127,11 +127,14 @@ fn harness(pod: Verdict, told: &Harness, names: &Names) -> Verdict {
     }
 }
 
-/// Whether the harness reaches the sandbox.
+/// Whether the harness reaches the sandbox, and the project is in it.
 fn sandbox(pod: Verdict, told: &Harness) -> Verdict {
     match told {
         Harness::Told(status) if pod.status == ConditionStatus::True => match &status.sandbox {
-            Some(sandbox) if sandbox.reachable => pod,
+            Some(sandbox) if sandbox.reachable && sandbox.checkout.is_empty() => pod,
+            Some(sandbox) if sandbox.reachable => {
+                verdict(false, "CheckingOut", sandbox.checkout.clone())
+            }
             Some(sandbox) => verdict(
                 false,
                 "NotReached",

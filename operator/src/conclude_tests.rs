@@ -65,6 +65,16 @@ fn what_the_harness_says_decides_where_both_pods_are_up() {
             ..good()
         })
     };
+    let checkout =
+        "checkout of https://git.example.com/x failed: git.example.com wants a credential";
+    let fetching = told(StatusResponse {
+        sandbox: Some(Sandbox {
+            checkout: checkout.into(),
+            error: checkout.into(),
+            ..good().sandbox.unwrap_or_default()
+        }),
+        ..good()
+    });
     let missing = told(StatusResponse {
         missing_keys: vec!["model/apiKey".into()],
         ..good()
@@ -108,6 +118,13 @@ fn what_the_harness_says_decides_where_both_pods_are_up() {
             "False/NotReached",
             "False/NotReached",
             "gone",
+        ),
+        (
+            fetching,
+            condition::SANDBOX_READY,
+            "False/CheckingOut",
+            "False/CheckingOut",
+            "git.example.com wants a credential",
         ),
         (
             of_sandbox(true, "reached", "api-server answered"),

@@ -103,9 +103,10 @@ impl Service {
                 ..Default::default()
             },
         };
-        if let Some(why) = self.hands.first_checkout.waits()
-            && sandbox.error.is_empty()
+        if sandbox.error.is_empty()
+            && let Some(why) = self.hands.first_checkout.waits()
         {
+            sandbox.checkout = why.clone();
             sandbox.error = why;
         }
         if let Some(address) = self.link.remote() {
