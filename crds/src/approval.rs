@@ -161,7 +161,7 @@ pub struct ApprovalStatus {
     /// When it was decided (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<String>,
-    /// Whether the approved call has been started.
+    /// Whether the approved call has been started; absent until that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed: Option<bool>,
 }

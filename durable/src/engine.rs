@@ -17,7 +17,7 @@ use crate::{
     conversation::{Command, Poke},
     debts,
     error::{OpenError, SessionError, SubmitError},
-    gate::{Approval, Decision, Gate},
+    gate::{Approval, ApprovalState, Decision, Gate},
     hub::Hub,
     id::{CommitNo, ConversationId, Incarnation, RequestId, SubmissionId, TaskId},
     ledger::{Change, Ledger, Statement},
@@ -471,6 +471,31 @@ impl Engine {
             .reader
             .approvals(conversation, which == Approvals::Pending)
             .await
+    }
+
+    /// One approval; `None` where there is none of that number.
+    pub async fn approval(&self, id: TaskId) -> Result<Option<Approval>, SessionError> {
+        self.session().reader.approval(id).await
+    }
+
+    /// What became of an approved call: whether its intent was committed, or, where it
+    /// was asked for on the way, whether the yes was used. `None` where that is still
+    /// open, and where nothing was approved.
+    pub async fn executed(&self, approval: &Approval) -> Result<Option<bool>, SessionError> {
+        if approval.state != ApprovalState::Approved {
+            return Ok(None);
+        }
+        if approval.on_the_way && approval.used_at.is_some() {
+            return Ok(Some(true));
+        }
+        let call = [approval.call.0];
+        let (reader, on_the_way) = (&self.session().reader, approval.on_the_way);
+        let began = !on_the_way && reader.number(call::BEGAN, &call).await? == Some(1);
+        if began {
+            return Ok(Some(true));
+        }
+        let ended = reader.number(call::ENDED, &call).await? == Some(1);
+        Ok(ended.then_some(false))
     }
 
     /// The policy changed: every waiting call is decided anew.

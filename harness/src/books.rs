@@ -39,6 +39,8 @@ pub struct Books {
     hands: Arc<Hands>,
     /// Rung after a commit that may have added outbox rows.
     pub shown: Notify,
+    /// Rung after a commit that moved an approval, or a call that may have waited for one.
+    pub moved: Notify,
 }
 
 impl Books {
@@ -56,6 +58,7 @@ impl Books {
             hands,
             incarnation: OnceLock::new(),
             shown: Notify::new(),
+            moved: Notify::new(),
         })
     }
 
@@ -76,6 +79,13 @@ impl Books {
     /// The approval's id outside the file.
     pub fn approval_id(&self, approval: &Approval) -> String {
         self.key(format_args!("{}", approval.task))
+    }
+
+    /// The approval of an id that [`Books::approval_id`] has made; `None` for those of
+    /// another file.
+    pub fn approval_of(&self, id: &str) -> Option<TaskId> {
+        let rest = id.strip_prefix(&self.incarnation.get()?.0)?;
+        rest.strip_prefix('-')?.parse().ok().map(TaskId)
     }
 
     /// What `run` has cost so far; `None` where its model has no known price.
@@ -539,6 +549,18 @@ impl Ledger for Books {
         });
         if shows {
             self.shown.notify_waiters();
+        }
+        let moves = changes.iter().any(|change| {
+            matches!(
+                change,
+                Change::ApprovalAsked { .. }
+                    | Change::ApprovalSettled { .. }
+                    | Change::CallStarted { .. }
+                    | Change::CallEnded { .. }
+            )
+        });
+        if moves {
+            self.moved.notify_waiters();
         }
     }
 }

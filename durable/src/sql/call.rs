@@ -46,6 +46,11 @@ pub(crate) const OWED: &str = concat!(
 pub(crate) const EXECUTIONS: &str =
     "SELECT task FROM call WHERE released = 0 OR owed_kill = 1 ORDER BY task";
 
+/// Whether the intent of a call was committed.
+pub(crate) const BEGAN: &str = "SELECT started_at IS NOT NULL FROM call WHERE task = ?";
+/// Whether a call has ended.
+pub(crate) const ENDED: &str = "SELECT ended_at IS NOT NULL FROM call WHERE task = ?";
+
 /// States of a call, as they are stored and shown.
 pub(crate) mod state {
     pub const PROPOSED: &str = "proposed";

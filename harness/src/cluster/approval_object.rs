@@ -66,8 +66,8 @@ pub fn of(
     }
 }
 
-/// Where an approval stands.
-pub fn status(approval: &gate::Approval) -> ApprovalStatus {
+/// Where an approval stands, and what became of the call.
+pub fn status(approval: &gate::Approval, executed: Option<bool>) -> ApprovalStatus {
     let decision = approval.decision.as_ref();
     ApprovalStatus {
         phase: Some(match approval.state {
@@ -80,7 +80,7 @@ pub fn status(approval: &gate::Approval) -> ApprovalStatus {
         decided_by: decision.map(|decision| decider(&decision.by)),
         via: decision.map(|decision| decision.via.chars().take(64).collect()),
         decided_at: decision.map(|decision| time(decision.at)),
-        executed: None,
+        executed,
     }
 }
 
@@ -212,7 +212,10 @@ mod tests {
         assert_eq!(request.requesters[1].name, "local:attached");
         assert!(request.arguments.ends_with("… [+4000 bytes]"));
         assert_eq!(request.expires_at.as_deref(), Some("1970-01-01T00:00:01Z"));
-        assert_eq!(status(&approval()).phase, Some(ApprovalPhase::Pending));
+        assert_eq!(
+            status(&approval(), None).phase,
+            Some(ApprovalPhase::Pending)
+        );
     }
 
     #[test]
@@ -229,7 +232,7 @@ mod tests {
             scope: "once".into(),
             at: Millis(2_000),
         });
-        let status = serde_json::to_value(status(&decided)).unwrap();
+        let status = serde_json::to_value(status(&decided, None)).unwrap();
         assert_eq!(
             status,
             json!({"phase": "Denied", "via": "kubernetes", "decidedAt": "1970-01-01T00:00:02Z",

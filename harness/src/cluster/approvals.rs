@@ -107,17 +107,17 @@ impl Mirror {
         let mut complete = false;
         let books = self.service.books.clone();
         loop {
-            let shown = books.shown.notified();
-            tokio::pin!(shown);
+            let moved = books.moved.notified();
+            tokio::pin!(moved);
             // Armed before the comparison, so that nothing falls between.
-            shown.as_mut().enable();
+            moved.as_mut().enable();
             let mut rest = COMPARE_EVERY;
             if complete && let Err(error) = self.compare(&known).await {
                 tracing::warn!(error, "approvals are not mirrored yet");
                 rest = AGAIN;
             }
             tokio::select! {
-                () = shown => {}
+                () = moved => {}
                 () = tokio::time::sleep(rest) => {}
                 change = changes.next() => match change {
                     Some(Ok(watcher::Event::Init)) => listed = Some(BTreeMap::new()),
@@ -144,7 +144,8 @@ impl Mirror {
     /// Brings both sides together. The error says what could not be done yet.
     async fn compare(&mut self, known: &BTreeMap<String, Approval>) -> Result<(), String> {
         self.take_decisions(known).await?;
-        let pending = self.approvals(Approvals::Pending).await?;
+        let pending = self.service.engine.approvals(None, Approvals::Pending);
+        let pending = pending.await.map_err(|error| error.to_string())?;
         for approval in &pending {
             let name = self.service.books.approval_id(approval);
             match known.get(&name) {
@@ -158,34 +159,36 @@ impl Mirror {
                 .iter()
                 .any(|approval| self.service.books.approval_id(approval) == *name)
         };
-        let ended: Vec<&String> = known
-            .iter()
-            .filter(|(name, shown)| is_open(shown) && !waits(name))
-            .map(|(name, _)| name)
-            .collect();
-        if ended.is_empty() {
-            return Ok(());
-        }
-        let all = self.approvals(Approvals::All).await?;
-        for name in ended {
-            let found = all
-                .iter()
-                .find(|approval| self.service.books.approval_id(approval) == *name);
+        for (name, shown) in known {
+            let ended = is_open(shown) && !waits(name);
+            if !ended && !is_unsaid(shown) {
+                continue;
+            }
             // One of another database, which was lost with its volume, stays as it is.
-            if let Some(approval) = found {
-                self.tell(name, approval).await?;
-                self.name_the_winner(&known[name], approval).await;
+            let Some(approval) = self.approval(name).await? else {
+                continue;
+            };
+            if ended {
+                self.tell(name, &approval).await?;
+                self.name_the_winner(shown, &approval).await;
+            } else if self.executed(&approval).await?.is_some() {
+                self.tell(name, &approval).await?;
             }
         }
         Ok(())
     }
 
-    async fn approvals(&self, which: Approvals) -> Result<Vec<gate::Approval>, String> {
-        self.service
-            .engine
-            .approvals(None, which)
-            .await
-            .map_err(|error| error.to_string())
+    async fn approval(&self, name: &str) -> Result<Option<gate::Approval>, String> {
+        let Some(id) = self.service.books.approval_of(name) else {
+            return Ok(None);
+        };
+        let found = self.service.engine.approval(id).await;
+        found.map_err(|error| error.to_string())
+    }
+
+    async fn executed(&self, approval: &gate::Approval) -> Result<Option<bool>, String> {
+        let found = self.service.engine.executed(approval).await;
+        found.map_err(|error| error.to_string())
     }
 
     /// Makes the object of an approval.
@@ -203,7 +206,8 @@ impl Mirror {
 
     /// Writes where an approval stands.
     async fn tell(&self, name: &str, approval: &gate::Approval) -> Result<(), String> {
-        let patch = json!({ "status": object::status(approval) });
+        let executed = self.executed(approval).await?;
+        let patch = json!({ "status": object::status(approval, executed) });
         let written = self
             .api
             .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -292,6 +296,12 @@ fn phase(shown: &Approval) -> Option<ApprovalPhase> {
 
 fn is_open(shown: &Approval) -> bool {
     matches!(phase(shown), None | Some(ApprovalPhase::Pending))
+}
+
+/// Whether it was approved, and what became of the call has not been told.
+fn is_unsaid(shown: &Approval) -> bool {
+    let status = shown.status.as_ref();
+    phase(shown) == Some(ApprovalPhase::Approved) && status.is_some_and(|it| it.executed.is_none())
 }
 
 fn decider(shown: &Approval) -> &str {
