@@ -19,6 +19,7 @@ SVC_CIDR=10.96.0.0/16
 API_SVC=10.96.0.1
 DNS_SVC=10.96.0.10
 API=https://$NODE_IP:6443
+GIT_PORT=8080 # of the git host of the stories, on the node
 
 CGROUP=mooring-$CLUSTER
 CONTROLLERS="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
