@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use k8s_controller::events::{Event, EventType};
 use k8s_controller::{Context, Phase, TraceMetadata};
 use k8s_openapi::jiff::Timestamp;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::apply::{Mounted, WrittenSecrets, apply};
 use crate::authority::Authority;
-use crate::build::{self, ApiServer, Input, Kind};
+use crate::build::{self, ApiServer, Input, Kind, Object};
 use crate::conclude::{Findings, Harness, OWNED, conclude};
 use crate::error::{Category, Error};
 use crate::growth::grow;
@@ -118,24 +119,43 @@ impl Reconciler {
             Some(mooring_crds::Phase::Ready | mooring_crds::Phase::Suspended) => Mounted::Yes,
             _ => Mounted::No,
         };
-        for object in &objects {
-            if object.kind == Kind::StatefulSet {
-                let component = build::COMPONENTS
-                    .into_iter()
-                    .find(|component| names.of(*component) == object.name)
-                    .unwrap_or(Component::Harness);
-                if grow(client, object, &names.claim(component), &owner.uid).await? {
-                    self.metrics.wrote("delete", object.kind.as_str());
-                }
-            }
-            if apply(client, object, &owner.uid, &self.secrets, mounted).await? {
-                self.metrics.wrote("apply", object.kind.as_str());
+        for step in objects.chunk_by(|a, b| a.kind.step() == b.kind.step()) {
+            let applied = step
+                .iter()
+                .map(|object| self.bring(client, object, names, &owner.uid, mounted));
+            // All of a step are tried: one that fails keeps only later steps back.
+            for result in join_all(applied).await {
+                result?;
             }
         }
         let until_next = certificates.next.duration_since(now);
         Ok(Duration::try_from(until_next)
             .unwrap_or_default()
             .min(LONGEST_REST))
+    }
+
+    /// Applies one object.
+    async fn bring(
+        &self,
+        client: &Client,
+        object: &Object,
+        names: &Names,
+        owner_uid: &str,
+        mounted: Mounted,
+    ) -> Result<(), Error> {
+        if object.kind == Kind::StatefulSet {
+            let component = build::COMPONENTS
+                .into_iter()
+                .find(|component| names.of(*component) == object.name)
+                .unwrap_or(Component::Harness);
+            if grow(client, object, &names.claim(component), owner_uid).await? {
+                self.metrics.wrote("delete", object.kind.as_str());
+            }
+        }
+        if apply(client, object, owner_uid, &self.secrets, mounted).await? {
+            self.metrics.wrote("apply", object.kind.as_str());
+        }
+        Ok(())
     }
 
     /// Writes the status, if it differs. Answers when to ask the harness again.
@@ -225,7 +245,7 @@ struct Wanted {
 }
 
 /// How long a harness is left alone: for half a minute where all is well, and for a
-/// quarter of the time that it has not been well for where not.
+/// tenth of the time that it has not been well for where not.
 fn until_next_look(status: &WorkspaceStatus, now: Timestamp) -> Duration {
     let ready = status
         .conditions
@@ -235,7 +255,7 @@ fn until_next_look(status: &WorkspaceStatus, now: Timestamp) -> Duration {
         Some(ready) if ready.status == "False" => {
             let since = now.duration_since(ready.last_transition_time.0);
             let since = Duration::try_from(since).unwrap_or_default();
-            (since / 4).clamp(SHORTEST_LOOK, LOOK_EVERY)
+            (since / 10).clamp(SHORTEST_LOOK, LOOK_EVERY)
         }
         _ => LOOK_EVERY,
     }

@@ -1,10 +1,17 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::sync::watch;
 
 use crate::{sandbox, service::Service};
+
+/// How long an answer about readiness waits for it; the kubelet waits for a second.
+const MOMENT: Duration = Duration::from_millis(700);
 
 /// How the process stands, for the kubelet and for people.
 #[derive(Clone, Default)]
@@ -14,6 +21,7 @@ pub struct Health(Arc<Inner>);
 struct Inner {
     service: OnceLock<Arc<Service>>,
     why: Mutex<String>,
+    opened: watch::Sender<bool>,
 }
 
 impl Health {
@@ -25,6 +33,7 @@ impl Health {
     /// The database is open and callers are served.
     pub fn serves(&self, service: Arc<Service>) {
         let _ = self.0.service.set(service);
+        self.0.opened.send_replace(true);
     }
 
     /// The HTTP routes.
@@ -39,6 +48,9 @@ impl Health {
 
 /// Ready is: callers are served. The sandbox may be away; the text says so.
 async fn ready(State(health): State<Health>) -> (StatusCode, String) {
+    // A probe that comes a little early need not be made again a second later.
+    let mut opened = health.0.opened.subscribe();
+    let _ = tokio::time::timeout(MOMENT, opened.wait_for(|opened| *opened)).await;
     match health.0.service.get() {
         None => {
             let why = health.0.why.lock().unwrap_or_else(PoisonError::into_inner);

@@ -45,14 +45,14 @@ pub struct Input<'a> {
 pub const COMPONENTS: [Component; 2] = [Component::Sandbox, Component::Harness];
 
 /// All objects of a workspace, in the order in which they are applied: what a pod
-/// needs comes before it, and policies come before what they hold back.
+/// needs comes before it, and policies come before what they hold back. Objects of one
+/// [`Kind::step`] stand together.
 pub fn objects(input: &Input<'_>) -> Vec<Object> {
     let mut objects = Vec::new();
     for component in COMPONENTS {
         objects.push(service_account::build(input, component));
     }
     objects.push(role::build(input));
-    objects.push(role::build_binding(input));
     objects.push(tls_secret::build_terminal(input));
     for component in COMPONENTS {
         objects.push(tls_secret::build(input, component));
@@ -60,6 +60,7 @@ pub fn objects(input: &Input<'_>) -> Vec<Object> {
         objects.push(service::build(input, component));
         objects.push(disruption_budget::build(input, component));
     }
+    objects.push(role::build_binding(input));
     for component in COMPONENTS {
         objects.push(stateful_set::build(input, component));
     }

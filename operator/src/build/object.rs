@@ -40,6 +40,21 @@ impl Kind {
         }
     }
 
+    /// When it is applied: all of one step together, each step after the former. A
+    /// binding needs its role, and a pod all the rest.
+    pub fn step(self) -> u8 {
+        match self {
+            Kind::ServiceAccount
+            | Kind::Role
+            | Kind::Secret
+            | Kind::NetworkPolicy
+            | Kind::Service
+            | Kind::PodDisruptionBudget => 0,
+            Kind::RoleBinding => 1,
+            Kind::StatefulSet => 2,
+        }
+    }
+
     /// Its API group, empty for the core one.
     pub fn group(self) -> &'static str {
         match self {

@@ -13,11 +13,16 @@ pub(super) fn build(input: &Input<'_>, component: Component) -> Object {
             json!({"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}),
         );
     }
-    let rest = json!({"spec": {
+    let mut spec = json!({
         "type": "ClusterIP",
         "selector": input.names.selector(component),
         "ports": ports,
-    }});
+    });
+    if component == Component::Sandbox {
+        // Its one caller tries until it is answered, and need not wait for the kubelet.
+        spec["publishNotReadyAddresses"] = json!(true);
+    }
+    let rest = json!({"spec": spec});
     Object::new(
         input,
         component,
