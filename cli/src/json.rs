@@ -179,7 +179,7 @@ pub fn status(status: &StatusResponse) -> Value {
         "sandbox": status.sandbox.as_ref().map(|sandbox| json!({
             "reachable": sandbox.reachable, "grade": sandbox.grade, "missing": sandbox.missing,
             "since_ms": sandbox.since_ms, "error": sandbox.error,
-            "address": sandbox.address, "project": sandbox.project,
+            "warning": sandbox.warning, "checkout": sandbox.checkout, "address": sandbox.address, "project": sandbox.project,
         })),
         "missing_keys": status.missing_keys, "running": status.running,
         "waiting": status.waiting, "pending_approvals": status.pending_approvals,

@@ -7,6 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::duration;
 
+/// What a sandbox that is not proved to have no network means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum EgressVerification {
+    /// Tools are refused until it is proved.
+    #[default]
+    Enforce,
+    /// The status says so, and tools run all the same.
+    Warn,
+}
+
+impl EgressVerification {
+    /// Whether this is what an absent field means.
+    pub fn is_default(&self) -> bool {
+        *self == EgressVerification::Enforce
+    }
+
+    /// Whether tools run all the same.
+    pub fn is_warn(self) -> bool {
+        self == EgressVerification::Warn
+    }
+}
+
 /// Bounds of the connections that the policy's egress table allows, for the whole
 /// workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

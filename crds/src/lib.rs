@@ -29,7 +29,7 @@ pub use approval::{
 pub use cluster::{AccessMode, DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 pub use destination::Destination;
 pub use discord::{Answer, Attachments, DiscordSpec, RespondTo, WhenBusy};
-pub use egress::EgressLimits;
+pub use egress::{EgressLimits, EgressVerification};
 pub use mcp::{McpReplay, McpServer};
 pub use policy::{Policy, PolicyTest, Verdict};
 pub use read::{ReadError, read_workspace};

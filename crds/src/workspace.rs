@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{DeletionPolicy, HarnessSpec, Resources, RunState, Storage};
 use crate::discord::DiscordSpec;
-use crate::egress::EgressLimits;
+use crate::egress::{EgressLimits, EgressVerification};
 use crate::mcp::McpServer;
 use crate::policy::Policy;
 use crate::status::WorkspaceStatus;
@@ -358,6 +358,9 @@ pub struct SandboxSpec {
     /// Certificates of authorities (PEM) that commands trust beside the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<String>,
+    /// What a sandbox that is not proved to have no network means for tools.
+    #[serde(skip_serializing_if = "EgressVerification::is_default")]
+    pub egress_verification: EgressVerification,
     /// Bounds of the connections that the policy's egress table allows.
     #[serde(skip_serializing_if = "EgressLimits::is_default")]
     pub egress_limits: EgressLimits,

@@ -115,6 +115,7 @@ impl Assembly {
             boundary.clone(),
             checkout.clone(),
         );
+        link.only_warn(source.current().spec.sandbox.egress_verification.is_warn());
         let gate = PolicyGate::new(hands.clone(), clock.clone());
         let servers = Servers::new(mcp::Means {
             link: link.clone(),
@@ -306,6 +307,7 @@ async fn follow(source: Arc<Source>, catalog: Arc<Catalog>, engine: Engine, link
                 if let Err(error) = catalog.replace(&workspace.spec.models) {
                     tracing::warn!(%error, "the models stay as they were");
                 }
+                link.only_warn(workspace.spec.sandbox.egress_verification.is_warn());
                 engine.policy_changed();
                 engine.models_changed();
             }

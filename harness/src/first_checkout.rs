@@ -148,7 +148,7 @@ impl FirstCheckout {
         let mut sandboxes = link.changes();
         let mut again = AGAIN;
         while self.waits().is_some() {
-            let ready = |state: &Sandbox| matches!(state, Sandbox::Ready(_));
+            let ready = |state: &Sandbox| state.usable().is_some();
             if sandboxes.wait_for(ready).await.is_err() {
                 return;
             }

@@ -28,6 +28,8 @@ pub struct Findings<'a> {
     pub pending_approvals: Option<u32>,
     /// What the harness says of itself.
     pub harness: &'a Harness,
+    /// Whether a sandbox that is not proved to have no network is only told of.
+    pub only_warn: bool,
     /// The digest of the policy that is wanted; nothing where the spec is not valid.
     pub policy_digest: Option<&'a str>,
 }
@@ -147,21 +149,24 @@ fn sandbox(pod: Verdict, told: &Harness) -> Verdict {
 }
 
 /// Whether a probe has found that the sandbox reaches nothing.
-fn egress(told: &Harness) -> Verdict {
+fn egress(told: &Harness, only_warn: bool) -> Verdict {
     let Harness::Told(status) = told else {
         return unknown("NotAsked", "the harness does not answer");
     };
     let Some(sandbox) = status.sandbox.as_ref().filter(|sandbox| sandbox.reachable) else {
         return unknown("NotProbed", "the harness has not reached the sandbox");
     };
+    let message = match (only_warn, sandbox.warning.as_str()) {
+        (true, warning) if !warning.is_empty() => {
+            format!("{warning}; tools run all the same, by egressVerification: Warn")
+        }
+        (false, warning) if !warning.is_empty() => format!("{warning}; tools are refused"),
+        _ => format!("{}; tools are refused", sandbox.error),
+    };
     match sandbox.egress.as_str() {
         "denied" => verdict(true, "Proved", ""),
-        "reached" => verdict(
-            false,
-            "Reached",
-            format!("{}; tools are refused", sandbox.error),
-        ),
-        _ => unknown("NotProved", format!("{}; tools are refused", sandbox.error)),
+        "reached" => verdict(false, "Reached", message),
+        _ => unknown("NotProved", message),
     }
 }
 
@@ -218,7 +223,10 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
         pod(findings.pods.sandbox.as_ref(), findings.run_state),
         told,
     );
-    let egress = egress(told);
+    let egress = egress(told, findings.only_warn);
+    // Told, and no more, by egressVerification: Warn.
+    let warned = matches!(told, Harness::Told(status)
+        if findings.only_warn && status.sandbox.as_ref().is_some_and(|it| !it.warning.is_empty()));
     let policy = policy(told, findings.policy_digest);
     let invalid = accepted.status != ConditionStatus::True;
     let suspended = findings.run_state == RunState::Suspended;
@@ -252,10 +260,9 @@ pub fn conclude(findings: &Findings<'_>, before: &WorkspaceStatus) -> WorkspaceS
             ("egress", &egress),
             ("policy", &policy),
         ];
-        match parts
-            .into_iter()
-            .find(|(_, part)| part.status != ConditionStatus::True)
-        {
+        match parts.into_iter().find(|(name, part)| {
+            part.status != ConditionStatus::True && !(warned && *name == "egress")
+        }) {
             None => verdict(true, "Ready", ""),
             Some((name, part)) => verdict(false, part.reason, format!("{name}: {}", part.message)),
         }

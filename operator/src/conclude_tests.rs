@@ -157,6 +157,7 @@ fn what_the_harness_says_decides_where_both_pods_are_up() {
             error: None,
             pending_approvals: Some(0),
             harness: &harness,
+            only_warn: false,
             policy_digest: Some("d"),
         };
         let status = conclude(&findings, &WorkspaceStatus::default());
@@ -165,6 +166,67 @@ fn what_the_harness_says_decides_where_both_pods_are_up() {
         let found = conditions::find(&status.conditions, type_).expect("it is there");
         assert!(found.message.contains(message), "{}", found.message);
         assert_eq!(conclude(&findings, &status), status, "{expected}");
+    }
+}
+
+#[test]
+fn a_network_that_only_warns_is_told_of_and_the_workspace_is_ready() {
+    let names = names();
+    let pods = Pods {
+        harness: up(),
+        sandbox: up(),
+    };
+    let found = |warning: &str, error: &str| {
+        told(StatusResponse {
+            sandbox: Some(Sandbox {
+                reachable: true,
+                egress: "reached".into(),
+                warning: warning.into(),
+                error: error.into(),
+                ..Sandbox::default()
+            }),
+            ..good()
+        })
+    };
+    let answered = "the sandbox has a network: api-server answered";
+    for (harness, only_warn, ready, message) in [
+        (
+            found(answered, ""),
+            true,
+            "True/Ready",
+            "tools run all the same",
+        ),
+        // The harness has not seen the change of the spec yet, either way.
+        (
+            found("", answered),
+            true,
+            "False/Reached",
+            "tools are refused",
+        ),
+        (
+            found(answered, ""),
+            false,
+            "False/Reached",
+            "tools are refused",
+        ),
+    ] {
+        let findings = Findings {
+            names: &names,
+            generation: Some(1),
+            problems: &[],
+            run_state: RunState::Running,
+            pods: &pods,
+            error: None,
+            pending_approvals: Some(0),
+            harness: &harness,
+            only_warn,
+            policy_digest: Some("d"),
+        };
+        let status = conclude(&findings, &WorkspaceStatus::default());
+        assert_eq!(find(&status, condition::READY), ready);
+        assert_eq!(find(&status, condition::EGRESS_DENIED), "False/Reached");
+        let egress = conditions::find(&status.conditions, condition::EGRESS_DENIED);
+        assert!(egress.expect("it is there").message.contains(message));
     }
 }
 
@@ -186,6 +248,7 @@ fn what_was_told_last_stays_while_the_harness_is_silent() {
             error: None,
             pending_approvals: Some(0),
             harness: &harness,
+            only_warn: false,
             policy_digest: Some("d"),
         };
         status = conclude(&findings, &status);
@@ -356,6 +419,7 @@ fn conditions_follow_from_what_is_there() {
             error,
             pending_approvals: Some(2),
             harness: &told(good()),
+            only_warn: false,
             policy_digest: Some("d"),
         };
         let status = conclude(&findings, &WorkspaceStatus::default());
@@ -396,6 +460,7 @@ fn conditions_of_others_are_left_to_them() {
         error: None,
         pending_approvals: None,
         harness: &Harness::NotAsked,
+        only_warn: false,
         policy_digest: None,
     };
     let status = conclude(&findings, &before);

@@ -66,6 +66,7 @@ impl Reconciler {
                 let outcome = self.bring_up(client, raw, &names, &valid, &before).await;
                 let wanted = Wanted {
                     problems: Vec::new(),
+                    only_warn: valid.spec.sandbox.egress_verification.is_warn(),
                     run_state: valid.spec.run_state,
                     policy_digest: Some(valid.spec.policy.digest()),
                 };
@@ -74,6 +75,7 @@ impl Reconciler {
             Err(problems) => {
                 let wanted = Wanted {
                     problems,
+                    only_warn: false,
                     run_state: RunState::Running,
                     policy_digest: None,
                 };
@@ -194,6 +196,7 @@ impl Reconciler {
             error,
             pending_approvals: pending,
             harness: &harness,
+            only_warn: wanted.only_warn,
             policy_digest: wanted.policy_digest.as_deref(),
         };
         let after = conclude(&findings, before);
@@ -240,6 +243,7 @@ impl Reconciler {
 /// What the spec wants, as far as conclusions are drawn from it.
 struct Wanted {
     problems: Vec<Problem>,
+    only_warn: bool,
     run_state: RunState,
     policy_digest: Option<String>,
 }

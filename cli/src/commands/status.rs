@@ -143,6 +143,9 @@ fn sandbox(status: &StatusResponse) -> String {
         (true, error) => format!("{}: {}", grade(&sandbox.grade), one_line(error, 300)),
         (false, error) => format!("not reachable: {}", one_line(error, 300)),
     };
+    if !sandbox.warning.is_empty() {
+        text.push_str(&format!(" ({})", one_line(&sandbox.warning, 300)));
+    }
     if !sandbox.address.is_empty() {
         text.push_str(&format!(", at {}", one_line(&sandbox.address, 100)));
     }

@@ -24,9 +24,9 @@ pub async fn follow(link: Arc<Link>, boundary: Arc<Boundary>) {
     loop {
         let there = changes
             .wait_for(|state| match state {
-                State::Ready(status) | State::Refused { status, .. } => {
-                    !status.tunnel_address.is_empty()
-                }
+                State::Ready(status)
+                | State::Unproved { status, .. }
+                | State::Refused { status, .. } => !status.tunnel_address.is_empty(),
                 State::Down { .. } => false,
             })
             .await

@@ -59,7 +59,8 @@ async fn ready(State(health): State<Health>) -> (StatusCode, String) {
         Some(service) => {
             let sandbox = match service.link.state() {
                 sandbox::State::Ready(_) => "sandbox: ready".to_owned(),
-                sandbox::State::Refused { reason, .. } => format!("sandbox: {reason}"),
+                sandbox::State::Unproved { reason, .. }
+                | sandbox::State::Refused { reason, .. } => format!("sandbox: {reason}"),
                 sandbox::State::Down { error, .. } => format!("sandbox: {error}"),
             };
             (StatusCode::OK, format!("database: open\n{sandbox}\n"))

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,6 +46,16 @@ const STARTING: &str = "starting";
 pub enum State {
     /// Reached, and proved to have no network (or told that it need not be).
     Ready(Arc<StatusResponse>),
+    /// Reached, and not proved to have no network, which the Workspace only wants to
+    /// be told (`egressVerification: Warn`).
+    Unproved {
+        /// What the daemon says of itself.
+        status: Arc<StatusResponse>,
+        /// What was found, for people.
+        reason: String,
+        /// What the last probe showed.
+        egress: Egress,
+    },
     /// Reached, but tools are refused.
     Refused {
         /// What the daemon says of itself.
@@ -59,6 +72,16 @@ pub enum State {
         /// Why, for people.
         error: String,
     },
+}
+
+impl State {
+    /// What a daemon says of itself that runs tools.
+    pub fn usable(&self) -> Option<&Arc<StatusResponse>> {
+        match self {
+            State::Ready(status) | State::Unproved { status, .. } => Some(status),
+            State::Refused { .. } | State::Down { .. } => None,
+        }
+    }
 }
 
 /// What the last probe of the sandbox's network showed.
@@ -87,6 +110,8 @@ impl Egress {
 pub struct Link {
     place: Place,
     allow_unisolated: bool,
+    /// A network is reported, and tools run all the same.
+    only_warn: AtomicBool,
     state: watch::Sender<State>,
     client: Mutex<Option<SandboxClient<Channel>>>,
     lost: Notify,
@@ -98,6 +123,7 @@ impl Link {
         Arc::new(Link {
             place,
             allow_unisolated,
+            only_warn: AtomicBool::new(false),
             state: watch::Sender::new(State::Down {
                 since: now(),
                 error: STARTING.into(),
@@ -120,6 +146,14 @@ impl Link {
         self.place.daemon().is_none()
     }
 
+    /// Whether a sandbox that is not proved to have no network runs tools all the same.
+    /// Counts from the next probe on, which is made at once where it changes something.
+    pub fn only_warn(&self, yes: bool) {
+        if self.only_warn.swap(yes, Ordering::AcqRel) != yes {
+            self.lost();
+        }
+    }
+
     /// How the sandbox stands.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
@@ -133,7 +167,9 @@ impl Link {
     /// What the daemon said of itself when it was last reached.
     pub fn status(&self) -> Option<Arc<StatusResponse>> {
         match &*self.state.borrow() {
-            State::Ready(status) | State::Refused { status, .. } => Some(status.clone()),
+            State::Ready(status)
+            | State::Unproved { status, .. }
+            | State::Refused { status, .. } => Some(status.clone()),
             State::Down { .. } => None,
         }
     }
@@ -310,6 +346,7 @@ impl Link {
         let boot = status.boot_id.clone();
         let status = Arc::new(status);
         let mut probed = std::time::Instant::now();
+        let mut warned = self.only_warn.load(Ordering::Acquire);
         let state = self.judge(&mut client, status.clone()).await;
         let reached = !matches!(state, State::Down { .. });
         *self
@@ -334,11 +371,13 @@ impl Link {
                 _ => break,
             }
             let rest = match *self.state.borrow() {
-                State::Refused { .. } => PROBE_AGAIN,
-                _ => PROBE_EVERY,
+                State::Refused { .. } | State::Unproved { .. } => PROBE_AGAIN,
+                State::Ready(_) | State::Down { .. } => PROBE_EVERY,
             };
-            if probed.elapsed() > rest {
+            let warns = self.only_warn.load(Ordering::Acquire);
+            if probed.elapsed() > rest || warned != warns {
                 probed = std::time::Instant::now();
+                warned = warns;
                 match self.judge(&mut client, status.clone()).await {
                     State::Down { .. } => break,
                     state => self.state.send_replace(state),
@@ -390,15 +429,30 @@ impl Link {
                 error,
             },
             _ if status.grade == "not-isolated" => State::Ready(status),
-            Proof::Reached(names) => State::Refused {
+            Proof::Reached(names) => self.unproved(
                 status,
-                reason: format!("the sandbox has a network: {} answered", names.join(", ")),
-                egress: Egress::Reached,
+                format!("the sandbox has a network: {} answered", names.join(", ")),
+                Egress::Reached,
+            ),
+            Proof::Unknown(reason) => self.unproved(
+                status,
+                format!("it is not proved that the sandbox has no network: {reason}"),
+                Egress::Unknown,
+            ),
+        }
+    }
+
+    fn unproved(&self, status: Arc<StatusResponse>, reason: String, egress: Egress) -> State {
+        match self.only_warn.load(Ordering::Acquire) {
+            true => State::Unproved {
+                status,
+                reason,
+                egress,
             },
-            Proof::Unknown(reason) => State::Refused {
+            false => State::Refused {
                 status,
-                reason: format!("it is not proved that the sandbox has no network: {reason}"),
-                egress: Egress::Unknown,
+                reason,
+                egress,
             },
         }
     }

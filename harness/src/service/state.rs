@@ -84,6 +84,18 @@ impl Service {
                 },
                 ..Default::default()
             },
+            State::Unproved {
+                status,
+                reason,
+                egress,
+            } => wire::status_response::Sandbox {
+                reachable: true,
+                grade: status.grade.clone(),
+                missing: status.missing.clone(),
+                warning: reason,
+                egress: egress.word().into(),
+                ..Default::default()
+            },
             State::Refused {
                 status,
                 reason,
@@ -176,7 +188,7 @@ impl Service {
             outbox: outbox.map_err(|error| storage(&error))?,
             queued: self.engine.queued().await.map_err(session)?,
             database_bytes: self.database_bytes(),
-            sandbox_ready: matches!(self.link.state(), State::Ready(_)),
+            sandbox_ready: self.link.state().usable().is_some(),
             keys_missing: self.missing_keys().len(),
             servers: self
                 .servers

@@ -115,7 +115,7 @@ impl Hands {
             return Err(ToolFailure::Unreachable(why));
         }
         let status = match self.link.state() {
-            State::Ready(status) => status,
+            State::Ready(status) | State::Unproved { status, .. } => status,
             State::Refused { reason, .. } => return Err(ToolFailure::Failed(reason)),
             State::Down { error, .. } => return Err(ToolFailure::Unreachable(error)),
         };

@@ -71,6 +71,11 @@ pub fn loosened(old: &WorkspaceSpec, new: &WorkspaceSpec) -> Vec<String> {
     if new.sandbox.ca_bundle != old.sandbox.ca_bundle && new.sandbox.ca_bundle.is_some() {
         lines.push("sandbox.caBundle: commands trust other authorities".into());
     }
+    if new.sandbox.egress_verification.is_warn() && !old.sandbox.egress_verification.is_warn() {
+        lines.push(
+            "sandbox.egressVerification: commands run though the sandbox may have a network".into(),
+        );
+    }
     let (before, now) = (&old.sandbox.egress_limits, &new.sandbox.egress_limits);
     if now.connections > before.connections
         || now.bytes() > before.bytes()

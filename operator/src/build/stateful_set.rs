@@ -213,6 +213,9 @@ fn sandbox_pod(input: &Input<'_>) -> Value {
         "--harness={}",
         input.names.identity(Component::Harness)
     ));
+    if sandbox.egress_verification.is_warn() {
+        args.push("--egress-warn".to_owned());
+    }
     if let Some(bytes) = sandbox.output_bytes {
         args.push(format!("--output-bytes={bytes}"));
     }
