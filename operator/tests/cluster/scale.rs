@@ -15,8 +15,11 @@ use crate::process::Operator;
 const WORKSPACES: usize = 1000;
 /// From nothing to the last object; measured at a fraction of it.
 const BOUND: Duration = Duration::from_secs(900);
-/// How long nothing may be written afterwards.
-const QUIET: Duration = Duration::from_secs(30);
+/// How long nothing may be written afterwards: `MOORING_QUIET` seconds, or 30.
+fn quiet() -> Duration {
+    let named = std::env::var("MOORING_QUIET").ok();
+    Duration::from_secs(named.map_or(30, |text| text.parse().unwrap()))
+}
 
 /// Memory that a process holds itself, in bytes: without the pages of its program,
 /// which is not an optimised one here and many times as large as what is shipped.
@@ -86,7 +89,7 @@ async fn a_thousand_workspaces_are_brought_up_and_then_left_alone() {
 
     let before = audit::writes("thousand").len();
     let quiet_from = Instant::now();
-    while quiet_from.elapsed() < QUIET {
+    while quiet_from.elapsed() < quiet() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let written = audit::writes("thousand");
@@ -96,7 +99,7 @@ async fn a_thousand_workspaces_are_brought_up_and_then_left_alone() {
         "{WORKSPACES} Workspaces settled after {:.1} s with {before} writes; the operator holds {} MB; no write in the {} s after",
         settled.as_secs_f64(),
         resident >> 20,
-        QUIET.as_secs(),
+        quiet().as_secs(),
     );
     assert!(resident < 60 << 20, "{} MB", resident >> 20);
     namespace.delete().await;
