@@ -120,13 +120,36 @@ fn per_second(turns: usize, time: Duration) -> f64 {
     turns as f64 / time.as_secs_f64()
 }
 
+/// Processor time that this process has used.
+fn processor() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // utime and stime (proc_pid_stat(5)), in hundredths of a second; the name before them may hold spaces.
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = after.split_whitespace().skip(11).take(2);
+    Duration::from_millis(10 * ticks.filter_map(|it| it.parse::<u64>().ok()).sum::<u64>())
+}
+
+/// What one side took for its blocks.
+#[derive(Default)]
+struct Took {
+    time: Duration,
+    processor: Duration,
+}
+
+impl Took {
+    fn add(&mut self, begun: Instant, processor_before: Duration) {
+        self.time += begun.elapsed();
+        self.processor += processor() - processor_before;
+    }
+}
+
 /// Turns of `conversations` at once, engine and reference by turns.
 async fn throughput(
     folder: &Path,
     conversations: usize,
     blocks: usize,
     block: usize,
-) -> (f64, f64) {
+) -> (Took, Took) {
     let (bench, turn) = (Bench::new(), Turn::new());
     let engine = open(
         &folder.join(format!("engine-{conversations}.db")),
@@ -143,25 +166,24 @@ async fn throughput(
         &folder.join(format!("raw-{conversations}.db")),
         conversations as i64,
     );
-    let (mut engine_time, mut raw_time) = (Duration::ZERO, Duration::ZERO);
+    let (mut engine_took, mut raw_took) = (Took::default(), Took::default());
     for at in 0..=blocks {
-        let begun = Instant::now();
+        let begun = (Instant::now(), processor());
         talks = all(talks, block).await;
-        let engine_block = begun.elapsed();
-        let begun = Instant::now();
+        // The first block only warms up.
+        if at > 0 {
+            engine_took.add(begun.0, begun.1);
+        }
+        let begun = (Instant::now(), processor());
         for _ in 0..block {
             raw.turns(&mut places, &turn);
         }
-        let raw_block = begun.elapsed();
-        // The first block only warms up.
         if at > 0 {
-            engine_time += engine_block;
-            raw_time += raw_block;
+            raw_took.add(begun.0, begun.1);
         }
     }
     engine.close().await.expect("a clean end");
-    let turns = conversations * blocks * block;
-    (per_second(turns, engine_time), per_second(turns, raw_time))
+    (engine_took, raw_took)
 }
 
 async fn all(talks: Vec<Talk>, block: usize) -> Vec<Talk> {
@@ -298,6 +320,8 @@ fn main() {
         .find_map(|word| word.parse().ok())
         .unwrap_or(1)
         .max(1);
+    let only = std::env::args().find(|word| word == "throughput" || word == "history");
+    let only = only.as_deref();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -311,20 +335,36 @@ fn main() {
         println!("| target | reached | wanted |\n|---|---|---|");
         for (conversations, blocks, block, wanted) in [(1, 10, 20, "≥ 0.70"), (32, 5, 10, "≥ 0.75")]
         {
-            let (engine, raw) =
-                throughput(folder.path(), conversations, (blocks / scale).max(1), block).await;
+            if only == Some("history") {
+                continue;
+            }
+            let blocks = (blocks / scale).max(1);
+            let (engine, raw) = throughput(folder.path(), conversations, blocks, block).await;
+            let turns = conversations * blocks * block;
+            let of = match conversations {
+                1 => "1 conversation".to_owned(),
+                more => format!("{more} conversations"),
+            };
+            let rate = |took: &Took| per_second(turns, took.time);
             line(
-                &format!(
-                    "{conversations} conversation{}, `FULL`, against raw",
-                    if conversations == 1 { "" } else { "s" }
-                ),
+                &format!("{of}, `FULL`, against raw"),
                 format!(
-                    "{:.2} ({engine:.0} turns/s, {raw:.0} turns/s)",
-                    engine / raw
+                    "{:.2} ({:.0} turns/s, {:.0} turns/s)",
+                    rate(&engine) / rate(&raw),
+                    rate(&engine),
+                    rate(&raw)
                 ),
                 wanted,
             );
+            let each = |took: &Took| took.processor.as_secs_f64() * 1e6 / turns as f64;
+            line(
+                &format!("processor time of a turn, {of}"),
+                format!("{:.0} µs, raw {:.0} µs", each(&engine), each(&raw)),
+                "",
+            );
         }
-        history(folder.path(), 10_000 / scale).await;
+        if only != Some("throughput") {
+            history(folder.path(), 10_000 / scale).await;
+        }
     });
 }
