@@ -308,11 +308,14 @@ impl Canonical {
             hasher.update(&head[..head.len() - 2]);
             hasher
         });
+        let mut text = Vec::new();
         for message in &request.messages[self.messages..] {
             if self.messages > 0 {
-                hasher.update(b",");
+                text.push(b',');
             }
-            hasher.update(json(message));
+            serde_json::to_writer(&mut text, message).expect("requests are plain data");
+            hasher.update(&text);
+            text.clear();
             self.messages += 1;
         }
         let mut whole = hasher.clone();

@@ -402,7 +402,7 @@ impl Reader {
             passing,
             ..
         } = loaded.state;
-        let tools = self.tools.tools(id, &row.settings);
+        let tools = named(&self.tools.tools(id, &row.settings));
         let round = run.as_ref().and_then(|run| run.round.as_ref());
         let slots = round.map_or(&[][..], |round| &round.slots);
         Ok(Some(ConversationView {
@@ -568,21 +568,25 @@ pub(crate) fn entry_view(item: &Item) -> EntryView {
     }
 }
 
+/// Tools by their names, which a tool says only in its whole declaration.
+pub(crate) fn named(tools: &[Arc<dyn Tool>]) -> Vec<(String, Arc<dyn Tool>)> {
+    let name = |tool: &Arc<dyn Tool>| tool.declaration().schema.name;
+    tools.iter().map(|it| (name(it), it.clone())).collect()
+}
+
 /// A call as it is shown.
-pub(crate) fn call_view(slot: &Slot, tools: &[Arc<dyn Tool>]) -> Option<CallView> {
+pub(crate) fn call_view(slot: &Slot, tools: &[(String, Arc<dyn Tool>)]) -> Option<CallView> {
     let row = slot.row.as_ref()?;
     let arguments = row
         .arguments
         .clone()
         .unwrap_or_else(|| slot.proposed.arguments.clone());
-    let tool = tools
-        .iter()
-        .find(|tool| tool.declaration().schema.name == row.tool);
+    let tool = tools.iter().find(|(name, _)| *name == row.tool);
     Some(CallView {
         task: row.task,
         conversation: row.conversation,
         tool: row.tool.clone(),
-        summary: tool.map_or_else(|| row.tool.clone(), |tool| tool.summary(&arguments)),
+        summary: tool.map_or_else(|| row.tool.clone(), |(_, tool)| tool.summary(&arguments)),
         arguments,
         state: row.state,
         started_at: row.started_at,

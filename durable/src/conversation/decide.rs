@@ -99,11 +99,14 @@ impl Proposal {
             return Decided::Refused { call, text };
         };
         let declaration = tool.declaration();
-        call.arguments = match tool.prepare(call.arguments.clone()).await {
-            Ok(arguments) => arguments,
+        match tool.prepare(call.arguments.clone()).await {
+            Ok(arguments) if arguments == call.arguments => {}
+            Ok(arguments) => {
+                call.arguments = arguments;
+                call = call.hashed();
+            }
             Err(text) => return Decided::Refused { call, text },
-        };
-        call = call.hashed();
+        }
         if let Err(text) = self
             .session
             .schemas

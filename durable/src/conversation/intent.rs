@@ -8,7 +8,7 @@ use super::step::Step;
 use crate::{
     gate::{Approval, ApprovalState, Verdict},
     ledger::Change,
-    read::call_view,
+    read::{call_view, named},
     sql::{
         call::{CallRow, state},
         task::{self, TaskStep},
@@ -202,14 +202,14 @@ impl Step {
         let Some(round) = self.state.run.as_ref().and_then(|run| run.round.as_ref()) else {
             return;
         };
-        for ordinal in std::mem::take(&mut self.moved) {
-            self.view.calls.extend(
-                round
-                    .slots
-                    .get(ordinal)
-                    .and_then(|slot| call_view(slot, tools)),
-            );
+        if self.moved.is_empty() {
+            return;
         }
+        let tools = named(tools);
+        let moved = std::mem::take(&mut self.moved).into_iter();
+        let slots = moved.filter_map(|ordinal| round.slots.get(ordinal));
+        let views = slots.filter_map(|slot| call_view(slot, &tools));
+        self.view.calls.extend(views);
     }
 
     /// Whether a call that ended is still to be released or killed.
