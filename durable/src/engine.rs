@@ -6,11 +6,8 @@ use std::{
 };
 
 use serde_json::Value;
-use sqlx::{Connection, SqliteConnection};
-use tokio::{
-    sync::oneshot,
-    task::{JoinHandle, JoinSet},
-};
+use sqlx::Connection;
+use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
     compaction::Asked,
@@ -36,11 +33,11 @@ use crate::{
     },
     store::{
         failpoint::Failpoints,
-        line::{self, Counters, Request, Writer},
+        line::{self, Counters, Request},
         lock::Lock,
         open,
         place::{check_filesystem, look},
-        text::Texts,
+        writer::Writer,
     },
     streams::Streams,
     submission::{AbortScope, Aborted, Input, Requester, Submission, Submitted},
@@ -104,8 +101,7 @@ struct Inner {
 
 /// What runs for a session.
 struct Running {
-    stop: oneshot::Sender<()>,
-    line: JoinHandle<SqliteConnection>,
+    line: line::End,
     tasks: JoinSet<()>,
     lock: Lock,
 }
@@ -150,21 +146,22 @@ impl Engine {
         let streams = Arc::new(Streams::default());
         let hub = Arc::new(Hub::new(opened.commit_no as u64));
         let writer = Writer {
-            connection: opened.connection,
-            options: opened.options,
             generation: opened.generation,
             commit_no: opened.commit_no,
             counters: counters.clone(),
-            clock: options.clock.clone(),
             streams: streams.clone(),
             ledger: ports.ledger.clone(),
             hub: hub.clone(),
-            texts: Texts::default(),
             failpoints: Failpoints::default(),
-            pace: Arc::default(),
         };
-        let (stop, stopped) = oneshot::channel();
-        let (line, done) = line::start(writer, stopped);
+        let (connection, clock) = (opened.connection, options.clock.clone());
+        let (line, end) =
+            line::start(writer, connection, opened.options, clock).map_err(|error| {
+                OpenError::Other {
+                    path: path.into(),
+                    reason: format!("there is no thread for its commits: {error}"),
+                }
+            })?;
         let reader = Reader {
             pool: opened.readers,
             tools: ports.tools.clone(),
@@ -182,8 +179,7 @@ impl Engine {
             opened.open_runs,
         ));
         let running = Running {
-            stop,
-            line: done,
+            line: end,
             tasks: JoinSet::new(),
             lock,
         };
@@ -570,7 +566,6 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         let Some(Running {
-            stop,
             line,
             mut tasks,
             lock,
@@ -582,13 +577,11 @@ impl Engine {
         session.registry.close();
         tasks.shutdown().await;
         let failure = session.line.failure();
-        // It may have stopped by itself.
-        let _ = stop.send(());
-        let connection = line.await;
+        let connection = line.stop().await;
         session.reader.pool.close().await;
         let mut outcome = failure.map_or(Ok(()), Err);
         match connection {
-            Ok(mut connection) => {
+            Some(mut connection) => {
                 if checkpoint && outcome.is_ok() {
                     let done = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
                         .execute(&mut connection)
@@ -601,10 +594,10 @@ impl Engine {
                     tracing::warn!(%error, "the database was not closed cleanly");
                 }
             }
-            Err(error) => {
-                outcome = Err(SessionError::SessionFailed(format!(
-                    "the commit line ended: {error}"
-                )))
+            None => {
+                outcome = Err(SessionError::SessionFailed(
+                    "the commit line broke off".into(),
+                ))
             }
         }
         drop(lock);

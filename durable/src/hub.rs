@@ -154,8 +154,8 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everyone. In the order of commits.
-    pub fn publish(&self, sequence: u64, change: ChangeView) {
+    /// Tells everyone. In the order of commits. Gives back what is kept no longer.
+    pub fn publish(&self, sequence: u64, change: ChangeView) -> Vec<Sent> {
         let bytes = bytes(&change);
         let sent = Sent {
             sequence,
@@ -171,13 +171,16 @@ impl Hub {
         });
         state.kept.push_back((sent, bytes));
         state.kept_bytes += bytes;
+        let mut forgotten = Vec::new();
         while state.kept.len() > KEPT_FRAMES || state.kept_bytes > KEPT_BYTES {
             let Some((oldest, bytes)) = state.kept.pop_front() else {
                 break;
             };
             state.kept_bytes -= bytes;
             state.kept_after = oldest.sequence;
+            forgotten.push(oldest);
         }
+        forgotten
     }
 
     /// Begins to follow. `after`: the last sequence that the watcher saw.

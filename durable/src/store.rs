@@ -3,8 +3,10 @@
 pub(crate) mod checkpoint;
 pub(crate) mod failpoint;
 pub(crate) mod fault;
+pub(crate) mod gather;
+pub(crate) mod handle;
 pub(crate) mod line;
 pub(crate) mod lock;
 pub(crate) mod open;
 pub(crate) mod place;
-pub(crate) mod text;
+pub(crate) mod writer;

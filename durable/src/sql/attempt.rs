@@ -14,20 +14,16 @@ use crate::{
 };
 
 pub(crate) const PUT_PART: &str = "INSERT INTO part (hash, body)
- SELECT unhex(value->>1), value->>2 FROM jsonb_each(?) WHERE true ON CONFLICT DO NOTHING";
+ VALUES (unhex(?2), ?3) ON CONFLICT DO NOTHING";
 pub(crate) const PART: &str = "SELECT body FROM part WHERE hash = unhex(?)";
 
 pub(crate) const PUT: &str = "INSERT INTO attempt
  (task, attempt, model, adapter, options, tools, cutoff, request, estimate, recoveries, started_at)
- SELECT value->>1, value->>2, value->>3, value->>4, unhex(value->>5), unhex(value->>6), value->>7, unhex(value->>8),
-  value->>9, value->>10, value->>11
- FROM jsonb_each(?) WHERE true
+ VALUES (?2, ?3, ?4, ?5, unhex(?6), unhex(?7), ?8, unhex(?9), ?10, ?11, ?12)
  ON CONFLICT (task, attempt) DO UPDATE SET recoveries = excluded.recoveries";
 
-pub(crate) const END: &str = "UPDATE attempt SET ended_at = n.at, ended = n.ended, usage = n.usage
- FROM (SELECT value->>1 AS task, value->>2 AS attempt, value->>3 AS at, value->>4 AS ended, value->>5 AS usage
-  FROM jsonb_each(?)) AS n
- WHERE attempt.task = n.task AND attempt.attempt = n.attempt";
+pub(crate) const END: &str =
+    "UPDATE attempt SET ended_at = ?4, ended = ?5, usage = ?6 WHERE task = ?2 AND attempt = ?3";
 
 /// What all requests of a conversation have used.
 pub(crate) const USED: &str =

@@ -1,7 +1,5 @@
 //! A commit as a value: the rows of each table.
 
-use std::fmt::Write;
-
 use super::{
     attempt, call, chunk, conversation, document, entry, open_work, row::Rows, submission, task,
 };
@@ -15,12 +13,12 @@ macro_rules! tables {
         }
 
         impl Batch {
-            /// How many statements there are.
-            const COUNT: usize = [$(stringify!($field)),+].len();
-            /// Their texts.
-            const SQL: [&'static str; Self::COUNT] = [$($sql),+];
+            /// The statement of each table, which writes one row: `?1` is the commit's
+            /// number, the row's columns follow.
+            pub const SQL: [&'static str; [$(stringify!($field)),+].len()] = [$($sql),+];
 
-            fn tables(&self) -> [&Rows; Self::COUNT] {
+            /// The rows of each table, in the order of [`Batch::SQL`].
+            pub fn tables(&self) -> [&Rows; Self::SQL.len()] {
                 [$(&self.$field),+]
             }
         }
@@ -51,60 +49,4 @@ tables! {
     /// After the tasks, whose end retires documents.
     document_changes = document::CHANGE,
     document_forks = document::FORK,
-}
-
-/// Which tables a commit touches; names its SQL text.
-pub(crate) type Shape = u32;
-
-/// The lists of several commits, ready to bind.
-#[derive(Debug)]
-pub(crate) struct Lists {
-    lists: [Vec<u8>; Batch::COUNT],
-}
-
-impl Lists {
-    pub fn new() -> Lists {
-        Lists {
-            lists: std::array::from_fn(|_| Vec::new()),
-        }
-    }
-
-    /// Adds the rows of one commit under its number.
-    pub fn add(&mut self, batch: &Batch, commit: i64) {
-        for (list, rows) in self.lists.iter_mut().zip(batch.tables()) {
-            rows.write(commit, list);
-        }
-    }
-
-    pub fn shape(&self) -> Shape {
-        let mut shape = 0;
-        for (at, list) in self.lists.iter().enumerate() {
-            if !list.is_empty() {
-                shape |= 1 << at;
-            }
-        }
-        shape
-    }
-
-    /// The binds, in the order of the text of [`Lists::shape`].
-    pub fn binds(self) -> impl Iterator<Item = String> {
-        self.lists
-            .into_iter()
-            .filter(|list| !list.is_empty())
-            .map(|mut list| {
-                list.push(b']');
-                String::from_utf8(list).expect("rows are written as JSON")
-            })
-    }
-}
-
-/// The statements of a shape; each takes one bind.
-pub(crate) fn statements(shape: Shape) -> String {
-    let mut text = String::new();
-    for (at, sql) in Batch::SQL.iter().enumerate() {
-        if shape & (1 << at) != 0 {
-            writeln!(text, "{sql};").expect("writing to memory");
-        }
-    }
-    text
 }

@@ -13,17 +13,14 @@ use crate::{
 pub(crate) const PUT: &str = "INSERT INTO call
  (task, conversation, generation, ordinal, call_id, tool, arguments, hash, replay, binding, record, state, note,
   offset, started_at, ended_at, released, owed_kill)
- SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, unhex(value->>8), value->>9,
-  value->>10, value->>11, value->>12, value->>13, 0, value->>14, value->>15, value->>16, value->>17
- FROM jsonb_each(?) WHERE true
+ VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, unhex(?9), ?10, ?11, ?12, ?13, ?14, 0, ?15, ?16, ?17, ?18)
  ON CONFLICT (task) DO UPDATE SET arguments = excluded.arguments, hash = excluded.hash, replay = excluded.replay,
   binding = excluded.binding, record = excluded.record, state = excluded.state, note = excluded.note,
   started_at = excluded.started_at, ended_at = excluded.ended_at, released = excluded.released,
   owed_kill = excluded.owed_kill";
 
 /// A release or kill that was owed is done.
-pub(crate) const SETTLE_DEBT: &str = "UPDATE call SET released = 1, owed_kill = 0
- WHERE task IN (SELECT value->>1 FROM jsonb_each(?))";
+pub(crate) const SETTLE_DEBT: &str = "UPDATE call SET released = 1, owed_kill = 0 WHERE task = ?2";
 
 macro_rules! columns {
     () => {

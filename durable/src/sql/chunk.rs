@@ -7,19 +7,16 @@ use super::batch::Batch;
 use crate::{id::TaskId, view::StreamKind};
 
 pub(crate) const INSERT: &str = "INSERT INTO chunk (task, stream, offset, length, text)
- SELECT value->>1, value->>2, value->>3, value->>4, value->>5 FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, ?5, ?6)";
 
 /// The retained window of a call's output goes into its checkpoint …
-pub(crate) const FOLD: &str = "UPDATE task SET checkpoint = n.window
- FROM (SELECT value->>1 AS id, value->>2 AS window FROM jsonb_each(?)) AS n WHERE task.id = n.id";
+pub(crate) const FOLD: &str = "UPDATE task SET checkpoint = ?3 WHERE id = ?2";
 /// … and the chunks that it holds go.
-pub(crate) const DROP_BELOW: &str = "DELETE FROM chunk WHERE (task, stream, offset) IN
- (SELECT c.task, c.stream, c.offset FROM jsonb_each(?) j JOIN chunk c
-  ON c.task = j.value->>1 AND c.stream = 2 AND c.offset < j.value->>2)";
+pub(crate) const DROP_BELOW: &str =
+    "DELETE FROM chunk WHERE task = ?2 AND stream = 2 AND offset < ?3";
 
 /// All chunks of tasks whose outcome is committed.
-pub(crate) const DROP: &str =
-    "DELETE FROM chunk WHERE task IN (SELECT value->>1 FROM jsonb_each(?))";
+pub(crate) const DROP: &str = "DELETE FROM chunk WHERE task = ?2";
 
 pub(crate) const OF_TASK: &str =
     "SELECT task, stream, offset, length, text FROM chunk WHERE task = ? ORDER BY stream, offset";

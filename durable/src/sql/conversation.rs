@@ -12,21 +12,16 @@ use crate::{
 pub(crate) const PUT: &str = "INSERT INTO conversation
  (id, parent, parent_entry, owner_task, side_chat, title, settings, model, created_at, last_at, created_commit,
   owner_conversation, background)
- SELECT value->>1, value->>6, value->>7, value->>8, value->>9, value->>2, value->>3, value->>4, value->>5, value->>5,
-  value->>0, value->>10, value->>11
- FROM jsonb_each(?)";
+ VALUES (?2, ?7, ?8, ?9, ?10, ?3, ?4, ?5, ?6, ?6, ?1, ?11, ?12)";
 
 /// The title is set once, by the first input.
 pub(crate) const TOUCH: &str =
-    "UPDATE conversation SET last_at = n.at, title = coalesce(n.title, conversation.title)
- FROM (SELECT value->>1 AS id, value->>2 AS title, value->>3 AS at FROM jsonb_each(?)) AS n
- WHERE conversation.id = n.id";
+    "UPDATE conversation SET last_at = ?4, title = coalesce(?3, title) WHERE id = ?2";
 
-pub(crate) const MODEL: &str = "UPDATE conversation SET model = n.model
- FROM (SELECT value->>1 AS id, value->>2 AS model FROM jsonb_each(?)) AS n WHERE conversation.id = n.id";
+pub(crate) const MODEL: &str = "UPDATE conversation SET model = ?3 WHERE id = ?2";
 
 pub(crate) const INHERIT: &str = "INSERT INTO inherited (conversation, depth, source, through_seq)
- SELECT value->>1, value->>2, value->>3, value->>4 FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, ?5)";
 /// The ancestors of a conversation, nearest first.
 pub(crate) const INHERITED: &str =
     "SELECT source, through_seq FROM inherited WHERE conversation = ? ORDER BY depth";

@@ -11,13 +11,11 @@ use crate::{
 /// Changes, each in the order of the list.
 pub(crate) const CHANGE: &str = "INSERT INTO document_change
  (scope, owner, name, version, history, fork_policy, op, value, commit_no)
- SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>0
- FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?1)";
 
 /// What forks take along.
 pub(crate) const FORK: &str = "INSERT INTO document_fork (child, parent, source, as_of, commit_no)
- SELECT value->>1, value->>2, value->>3, (SELECT commit_no FROM entry WHERE id = value->>4), value->>0
- FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, (SELECT commit_no FROM entry WHERE id = ?5), ?1)";
 
 /// A document at the end of a commit.
 pub(crate) const READ: &str = "SELECT d.id, r.revision, r.version, r.value

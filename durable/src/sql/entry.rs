@@ -12,9 +12,7 @@ use crate::{
 
 pub(crate) const INSERT: &str = "INSERT INTO entry
  (id, conversation, seq, kind, state, message, data, head, edits, writer, submission, at, commit_no)
- SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9,
-  value->>10, value->>11, value->>12, value->>0
- FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?1)";
 
 /// The columns that [`EntryRow::read`] takes.
 macro_rules! columns {

@@ -8,7 +8,6 @@ pub(crate) mod conversation;
 pub(crate) mod document;
 pub(crate) mod entry;
 pub(crate) mod open_work;
-pub(crate) mod placeholder;
 pub(crate) mod retention;
 pub(crate) mod row;
 pub(crate) mod submission;

@@ -4,11 +4,11 @@ use super::batch::Batch;
 use crate::id::ConversationId;
 
 pub(crate) const PUT: &str = "INSERT INTO open_work (conversation, what, id, wake_at)
- SELECT value->>1, value->>2, value->>3, value->>4 FROM jsonb_each(?) WHERE true
+ VALUES (?2, ?3, ?4, ?5)
  ON CONFLICT DO UPDATE SET wake_at = excluded.wake_at";
 
-pub(crate) const DROP: &str = "DELETE FROM open_work WHERE (conversation, what, id) IN
- (SELECT value->>1, value->>2, value->>3 FROM jsonb_each(?))";
+pub(crate) const DROP: &str =
+    "DELETE FROM open_work WHERE conversation = ?2 AND what = ?3 AND id = ?4";
 
 /// Conversations with runnable or due work, a page at a time; from 0 on runnable work counts.
 pub(crate) const DUE: &str = "SELECT DISTINCT conversation FROM open_work

@@ -1,36 +1,61 @@
-//! Rows on their way to the database: JSON arrays, written once when a commit is
-//! built. The commit's number is not known then; the line puts it in front.
+//! Rows on their way to the database: the binds of one table's statement, row by row.
+//! The commit's number is not known when a step is put together; the line binds it as
+//! `?1`, and the columns of a row follow from `?2` on.
 
 use serde::Serialize;
 
-/// Rows of one table.
+/// Rows of one table. All their texts lie in one buffer.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Rows {
+    cells: Vec<Cell>,
     text: Vec<u8>,
-    ends: Vec<usize>,
+    rows: usize,
+}
+
+/// A value of one column.
+#[derive(Debug, Clone, Copy)]
+enum Cell {
+    Null,
+    Int(i64),
+    /// From there to there in the buffer.
+    Text(usize, usize),
+}
+
+/// A column's value, as it is bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column<'a> {
+    Null,
+    Int(i64),
+    /// UTF-8.
+    Text(&'a [u8]),
 }
 
 impl Rows {
     /// Begins a row; it ends when the writer is dropped.
     pub fn row(&mut self) -> Row<'_> {
+        if self.rows == 0 {
+            // About a row's, in place of several growths from nothing.
+            self.cells.reserve(16);
+            self.text.reserve(512);
+        }
         Row { rows: self }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.rows == 0
     }
 
-    /// Appends these rows to a JSON list, each with `commit` as its first column.
-    pub fn write(&self, commit: i64, list: &mut Vec<u8>) {
-        let mut start = 0;
-        for &end in &self.ends {
-            list.push(if list.is_empty() { b'[' } else { b',' });
-            list.push(b'[');
-            put_int(list, commit);
-            list.extend_from_slice(&self.text[start..end]);
-            list.push(b']');
-            start = end;
-        }
+    /// The columns of each row in turn.
+    pub fn iter(&self) -> impl Iterator<Item = impl Iterator<Item = Column<'_>>> {
+        // Every row of a table has the same columns.
+        let width = self.cells.len().checked_div(self.rows).unwrap_or(0).max(1);
+        self.cells.chunks(width).map(|row| {
+            row.iter().map(|cell| match *cell {
+                Cell::Null => Column::Null,
+                Cell::Int(value) => Column::Int(value),
+                Cell::Text(from, to) => Column::Text(&self.text[from..to]),
+            })
+        })
     }
 }
 
@@ -41,8 +66,7 @@ pub(crate) struct Row<'a> {
 
 impl Row<'_> {
     pub fn int(self, value: i64) -> Self {
-        self.rows.text.push(b',');
-        put_int(&mut self.rows.text, value);
+        self.rows.cells.push(Cell::Int(value));
         self
     }
 
@@ -51,7 +75,7 @@ impl Row<'_> {
     }
 
     pub fn null(self) -> Self {
-        self.rows.text.extend_from_slice(b",null");
+        self.rows.cells.push(Cell::Null);
         self
     }
 
@@ -63,9 +87,9 @@ impl Row<'_> {
     }
 
     pub fn text(self, value: &str) -> Self {
-        self.rows.text.push(b',');
-        serde_json::to_writer(&mut self.rows.text, value).expect("writing to memory");
-        self
+        let from = self.rows.text.len();
+        self.rows.text.extend_from_slice(value.as_bytes());
+        self.written(from)
     }
 
     pub fn opt_text(self, value: Option<&str>) -> Self {
@@ -77,8 +101,9 @@ impl Row<'_> {
 
     /// A column that holds JSON text.
     pub fn json<T: Serialize + ?Sized>(self, value: &T) -> Self {
-        let text = serde_json::to_string(value).expect("records are plain data");
-        self.text(&text)
+        let from = self.rows.text.len();
+        serde_json::to_writer(&mut self.rows.text, value).expect("records are plain data");
+        self.written(from)
     }
 
     pub fn opt_json<T: Serialize>(self, value: Option<&T>) -> Self {
@@ -87,17 +112,18 @@ impl Row<'_> {
             None => self.null(),
         }
     }
+
+    fn written(self, from: usize) -> Self {
+        let to = self.rows.text.len();
+        self.rows.cells.push(Cell::Text(from, to));
+        self
+    }
 }
 
 impl Drop for Row<'_> {
     fn drop(&mut self) {
-        self.rows.ends.push(self.rows.text.len());
+        self.rows.rows += 1;
     }
-}
-
-fn put_int(out: &mut Vec<u8>, value: i64) {
-    use std::io::Write;
-    write!(out, "{value}").expect("writing to memory");
 }
 
 #[cfg(test)]
@@ -105,17 +131,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_get_their_commit_in_front() {
+    fn rows_give_back_what_was_written() {
         let mut rows = Rows::default();
-        rows.row().int(7).text("a\"b").null();
-        rows.row().json(&serde_json::json!({"k": 1})).flag(true);
-        let mut list = Vec::new();
-        rows.write(41, &mut list);
-        rows.write(42, &mut list);
-        list.push(b']');
+        assert!(rows.is_empty() && rows.iter().next().is_none());
+        rows.row().int(7).text("a\"b").null().text("");
+        rows.row()
+            .opt_int(None)
+            .json(&serde_json::json!({"k": 1}))
+            .flag(true)
+            .opt_text(Some("ü"));
+        let read: Vec<Vec<_>> = rows.iter().map(Iterator::collect).collect();
+        use Column::{Int, Null, Text};
         assert_eq!(
-            String::from_utf8(list).expect("text"),
-            r#"[[41,7,"a\"b",null],[41,"{\"k\":1}",1],[42,7,"a\"b",null],[42,"{\"k\":1}",1]]"#
+            read,
+            [
+                vec![Int(7), Text(b"a\"b"), Null, Text(b"")],
+                vec![Null, Text(b"{\"k\":1}"), Int(1), Text("ü".as_bytes())]
+            ]
         );
     }
 }

@@ -17,10 +17,8 @@ use crate::{
 pub(crate) const INSERT: &str = "INSERT INTO submission
  (id, conversation, type, request_id, requester, content, when_busy, autonomous, data, state, entry, at, reason, detail,
   created_commit, settled_commit)
- SELECT value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, value->>9, value->>10,
-  value->>11, value->>12, value->>13, value->>14, value->>0,
-  CASE WHEN value->>10 IN ('done', 'unanswered') THEN value->>0 END
- FROM jsonb_each(?)";
+ VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?1,
+  CASE WHEN ?11 IN ('done', 'unanswered') THEN ?1 END)";
 
 /// How many wait for their turn, in all conversations.
 pub(crate) const QUEUED: &str = "SELECT count(*) FROM submission WHERE state = 'queued'";
@@ -30,13 +28,10 @@ pub(crate) const QUEUED_IN: &str = "SELECT DISTINCT o.conversation FROM open_wor
  JOIN submission s ON s.id = o.id WHERE o.what = 3 AND s.state = 'queued' AND s.type = 'input'";
 
 /// Moves submissions on; a placed one's content is in its entry.
-pub(crate) const MOVE: &str = "UPDATE submission SET state = n.state, reason = n.reason, detail = n.detail,
- entry = coalesce(n.entry, submission.entry), answer = n.answer,
- content = CASE WHEN coalesce(n.entry, submission.entry) IS NULL THEN submission.content END,
- settled_commit = CASE WHEN n.state IN ('done', 'unanswered') THEN n.number END
- FROM (SELECT value->>0 AS number, value->>1 AS id, value->>2 AS state, value->>3 AS reason, value->>4 AS detail,
-  value->>5 AS entry, value->>6 AS answer FROM jsonb_each(?)) AS n
- WHERE submission.id = n.id AND submission.state IN ('queued', 'placed')";
+pub(crate) const MOVE: &str = "UPDATE submission SET state = ?3, reason = ?4, detail = ?5,
+ entry = coalesce(?6, entry), answer = ?7, content = CASE WHEN coalesce(?6, entry) IS NULL THEN content END,
+ settled_commit = CASE WHEN ?3 IN ('done', 'unanswered') THEN ?1 END
+ WHERE id = ?2 AND state IN ('queued', 'placed')";
 
 macro_rules! columns {
     () => {

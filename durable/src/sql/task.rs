@@ -10,9 +10,7 @@ use crate::id::{ConversationId, Millis, TaskId};
 pub(crate) const PUT: &str = "INSERT INTO task
  (id, conversation, owner_task, kind, version, background, status, abort_mark, input, checkpoint, outcome,
   created_at, ended_at, created_commit, changed_commit, waits)
- SELECT value->>1, value->>2, value->>3, value->>4, 1, value->>12, value->>5, value->>6, value->>7, value->>8, value->>9,
-  value->>10, value->>11, value->>0, value->>0, value->>13
- FROM jsonb_each(?) WHERE true
+ VALUES (?2, ?3, ?4, ?5, 1, ?13, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?1, ?1, ?14)
  ON CONFLICT (id) DO UPDATE SET status = excluded.status, abort_mark = coalesce(excluded.abort_mark, abort_mark),
   checkpoint = excluded.checkpoint, outcome = excluded.outcome, ended_at = excluded.ended_at,
   changed_commit = excluded.changed_commit, waits = excluded.waits";

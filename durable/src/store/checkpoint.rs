@@ -71,12 +71,17 @@ impl Pace {
 }
 
 /// Writes back what it can without making anyone wait; pages of log, pages done.
-pub(crate) async fn passive(connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
+async fn passive(connection: &mut SqliteConnection) -> Result<(u64, u64), sqlx::Error> {
     let row = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
         .fetch_one(connection)
         .await?;
     let pages = |at: usize| row.try_get::<i64, _>(at).map(|pages| pages.max(0) as u64);
     Ok((pages(1)?, pages(2)?))
+}
+
+/// The same, on the line's own connection.
+pub(crate) fn on_the_line(file: &rusqlite::Connection) -> rusqlite::Result<()> {
+    file.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
 /// Runs one on a connection of its own.

@@ -54,14 +54,12 @@ pub(crate) fn classify(extended: i32, message: &str, stage: Stage) -> Fault {
 }
 
 /// Classifies an error of the driver.
-pub(crate) fn of(error: &sqlx::Error, stage: Stage) -> Fault {
+pub(crate) fn of(error: &rusqlite::Error, stage: Stage) -> Fault {
     match error {
-        sqlx::Error::Database(database) => {
-            let extended = database
-                .code()
-                .and_then(|code| code.parse().ok())
-                .unwrap_or(0);
-            classify(extended, database.message(), stage)
+        rusqlite::Error::SqliteFailure(failure, text) => {
+            let code = failure.to_string();
+            let text = text.as_deref().unwrap_or(&code);
+            classify(failure.extended_code, text, stage)
         }
         other => Fault::Fatal(other.to_string()),
     }
