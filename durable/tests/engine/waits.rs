@@ -635,14 +635,19 @@ async fn d079_of_a_blocked_call_what_it_owns_is_aborted_first_and_it_is_orphaned
     let (engine, id) = waiting.begin().await;
     let asked = say(&engine, id, "wait 0").await;
     let child = owned(&engine, id).await;
+    let requests = async |least: usize| {
+        eventually("the child's request", async || {
+            waiting.world.model.requests.lock().unwrap().len() >= least
+        })
+        .await;
+    };
+    // The parent's and the child's own, which is sent once more after the crash.
+    requests(2).await;
     engine.abandon().await;
     // A program without the tool.
     let engine = waiting.world.start().await;
     in_state(&engine, id, "delegated").await;
-    eventually("the child's request", async || {
-        waiting.world.model.requests.lock().unwrap().len() >= 3
-    })
-    .await;
+    requests(3).await;
     engine.abort(id, AbortScope::Run).await.unwrap();
     assert_eq!(settled(&engine, asked).await, "unanswered Aborted");
     assert!(view(&engine, child).await.run.is_none());
