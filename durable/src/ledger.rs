@@ -233,7 +233,8 @@ pub trait Ledger: Send + Sync {
     fn statements(&self, _at: Millis, _changes: &[Change]) -> Vec<Statement> {
         Vec::new()
     }
-    /// The commit stands.
+    /// The commit stands. Called on the thread of the commit line, outside of any runtime:
+    /// all other commits wait until it returns.
     fn committed(&self, _commit: CommitNo, _at: Millis, _changes: &[Change]) {}
 }
 

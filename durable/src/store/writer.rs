@@ -50,7 +50,7 @@ struct Member {
 enum What {
     Asked(Waiting),
     /// The streams' commit, which nobody waits for.
-    Streams(Taken, Batch),
+    Streams(Taken, Box<Batch>),
 }
 
 impl Member {
@@ -93,7 +93,7 @@ impl Writer {
     ) -> Result<(), SessionError> {
         let mut members = Vec::with_capacity(group.len() + 1);
         if !taken.is_empty() {
-            let batch = taken.batch();
+            let batch = Box::new(taken.batch());
             members.push(Member::new(What::Streams(taken, batch)));
         }
         members.extend(group.drain(..).map(|it| Member::new(What::Asked(it))));
