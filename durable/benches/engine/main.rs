@@ -1,6 +1,6 @@
 //! The engine against a raw reference in the same run.
 //!
-//! `cargo bench -p mooring-durable` prints one line for every target of the engine.
+//! `cargo bench --workspace --bench engine` prints one line for every target of the engine.
 //! A turn is one input, five instantaneous tools and one answer; both sides store
 //! the same records with the same flushes. The sides take turns in short blocks, so
 //! that a slow moment of the disk meets both.
