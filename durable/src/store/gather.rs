@@ -63,14 +63,12 @@ impl Gather {
 mod tests {
     use super::*;
 
-    fn of(ids: std::ops::Range<i64>) -> HashSet<ConversationId> {
-        ids.map(ConversationId).collect()
-    }
-
-    fn gather(groups: &[std::ops::Range<i64>]) -> Gather {
+    /// After groups of the conversations from one id to before another.
+    fn gather(groups: &[(i64, i64)]) -> Gather {
         let mut gather = Gather::default();
-        for group in groups {
-            gather.flushed(of(group.clone()), Duration::from_millis(1));
+        for &(first, end) in groups {
+            let members = (first..end).map(ConversationId).collect();
+            gather.flushed(members, Duration::from_millis(1));
         }
         gather
     }
@@ -79,11 +77,11 @@ mod tests {
     fn those_of_the_last_two_groups_are_expected() {
         for (groups, expected) in [
             (vec![], 0),
-            (vec![1..2], 1),
-            (vec![1..2, 1..2], 1),
-            (vec![0..16, 16..32], 32),
-            (vec![0..32, 0..32], 32),
-            (vec![0..32, 5..6, 7..8], 2),
+            (vec![(1, 2)], 1),
+            (vec![(1, 2), (1, 2)], 1),
+            (vec![(0, 16), (16, 32)], 32),
+            (vec![(0, 32), (0, 32)], 32),
+            (vec![(0, 32), (5, 6), (7, 8)], 2),
         ] {
             assert_eq!(gather(&groups).expected(), expected, "{groups:?}");
         }
@@ -91,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_group_waits_until_all_are_there_and_never_for_ever() {
-        let gather = gather(&[0..2, 2..4]);
+        let gather = gather(&[(0, 2), (2, 4)]);
         let mut looks = 0;
         gather.wait(1, || {
             looks += 1;
