@@ -45,6 +45,31 @@ pub(super) struct Summary {
     request: Arc<ModelRequest>,
 }
 
+/// A summary that may be asked for, and about the tokens that it takes.
+struct Planned {
+    input: Input,
+    request: ModelRequest,
+    estimate: u64,
+    model: Arc<dyn Model>,
+}
+
+impl Planned {
+    fn new(
+        items: &[crate::context::Item],
+        input: Input,
+        run: &Run,
+        model: Arc<dyn Model>,
+    ) -> Planned {
+        let request = compaction::request(items, &input, &run.model, &model.options());
+        Planned {
+            estimate: model.estimate(&request),
+            input,
+            request,
+            model,
+        }
+    }
+}
+
 impl Actor {
     /// Compacts because somebody asks; a summary that is being written already is that.
     pub(super) async fn compact(
@@ -86,7 +111,14 @@ impl Actor {
                 note: String::new(),
             },
         };
-        let summary = step.begin_compaction(&items, plan, run, model);
+        let planned = Planned::new(&items, plan, &run, model);
+        if let Err(refusal) = self.admit(&run, &run.model, planned.estimate) {
+            step.name = "compacted";
+            step.compaction_ended(Mode::Manual, Ended::Failed, &refusal);
+            self.commit(step).await?;
+            return Ok(Asked::Refused(refusal));
+        }
+        let summary = step.begin_compaction(planned, run);
         self.commit(step).await?;
         self.send_summary(summary);
         Ok(Asked::Going(Mode::Manual))
@@ -111,8 +143,14 @@ impl Actor {
             items.extend(step.items.iter().cloned());
             let plan = compaction::plan(&items, mode, model.window(), String::new());
             let run = step.run();
-            match plan {
-                Some(plan) => summary = Some(step.begin_compaction(&items, plan, run, model)),
+            let planned = plan.map(|plan| Planned::new(&items, plan, &run, model));
+            let admitted = planned.map(|planned| {
+                let admitted = self.admit(&run, &run.model, planned.estimate);
+                admitted.map(|()| planned)
+            });
+            match admitted {
+                Some(Ok(planned)) => summary = Some(step.begin_compaction(planned, run)),
+                Some(Err(refusal)) => step.compaction_ended(mode, Ended::Failed, &refusal),
                 None => step.compaction_ended(mode, Ended::Skipped, "there is nothing to compact"),
             }
         }
@@ -139,12 +177,14 @@ impl Actor {
         Ok(())
     }
 
-    /// Begins a compaction beside a request that is about to be sent.
+    /// Begins a compaction beside a request that is about to be sent and may take about
+    /// `beside` tokens.
     pub(super) async fn compact_early(
         &mut self,
         step: &mut Step,
         told: &[crate::context::Item],
         model: Arc<dyn Model>,
+        beside: u64,
     ) -> Result<Option<Summary>, Over> {
         let placed = |row: &Arc<SubmissionRow>| {
             let body = row.write.as_ref();
@@ -158,7 +198,13 @@ impl Actor {
         let window = model.window();
         let plan = compaction::plan(&items, Mode::Background, window, String::new());
         let run = step.run();
-        Ok(plan.map(|plan| step.begin_compaction(&items, plan, run, model)))
+        let planned = plan.map(|plan| Planned::new(&items, plan, &run, model));
+        // With what is left the answer comes first; the threshold will tell.
+        let admitted = planned.filter(|planned| {
+            let both = planned.estimate.saturating_add(beside);
+            self.admit(&run, &run.model, both).is_ok()
+        });
+        Ok(admitted.map(|planned| step.begin_compaction(planned, run)))
     }
 
     /// Goes on with the compaction.
@@ -208,7 +254,11 @@ impl Actor {
             Some(_) if lost && pinned.recoveries >= RECOVERIES => {
                 Some("the request was lost with the process each time".into())
             }
-            Some(_) => None,
+            Some(_) => {
+                let run = self.state.run.as_ref().map(|active| &active.progress.run);
+                let run = run.unwrap_or(&going.progress.run);
+                self.admit(run, &pinned.model, pinned.estimate).err()
+            }
         };
         let (Some(model), None) = (model, &refusal) else {
             step.name = "compacted";
@@ -345,28 +395,25 @@ impl Step {
     }
 
     /// Makes a compaction's task and pins its request.
-    fn begin_compaction(
-        &mut self,
-        items: &[crate::context::Item],
-        input: Input,
-        run: Run,
-        model: Arc<dyn Model>,
-    ) -> Summary {
-        let name = run.model.clone();
-        let options = model.options();
-        let request = compaction::request(items, &input, &name, &options);
+    fn begin_compaction(&mut self, planned: Planned, run: Run) -> Summary {
+        let Planned {
+            input,
+            request,
+            estimate,
+            model,
+        } = planned;
         let json = serde_json::to_vec(&request).expect("requests are plain data");
-        let (options, tools) = (options.to_string(), "[]");
+        let (options, tools) = (request.options.to_string(), "[]");
         let attempt = Attempt {
             task: self.new_task(),
             attempt: 1,
-            model: name,
+            model: request.model.clone(),
             adapter: model.adapter(),
             options: Hash::of(options.as_bytes()),
             tools: Hash::of(tools.as_bytes()),
             cutoff: input.cutoff,
             request: Hash::of(&json),
-            estimate: model.estimate(&request),
+            estimate,
             recoveries: 0,
             started_at: self.at,
             ended: None,

@@ -15,7 +15,7 @@ use crate::{
     compaction,
     context::Context,
     id::{Hash, Millis},
-    ledger::{AttemptEnd, RunOutcome, RunState},
+    ledger::{AttemptEnd, Run, RunOutcome, RunState},
     message::{Message, Part, ToolSchema},
     model::{Model, ModelError, ModelRequest, ModelResponse, Purpose, RequestContext},
     prompt::Section,
@@ -134,7 +134,6 @@ impl Actor {
         let (request, hash) = context.request(&model_name, &options, &tools);
         let told = std::mem::take(&mut step.items);
         let estimate = model.estimate(&request);
-        let settings = step.state.row.settings.clone();
         let window = model.window();
         if window.is_some_and(|window| compaction::is_full(estimate, window))
             && !step.active().progress.compacted
@@ -144,22 +143,10 @@ impl Actor {
         }
         let active = step.active();
         let run = &mut active.progress.run;
-        if let Err(refusal) = self.session.ports.ledger.admit(run, &model_name, estimate) {
+        if let Err(detail) = self.admit(run, &model_name, estimate) {
             if !told.is_empty() {
                 self.context = None;
             }
-            return self.fail_run(Unanswered::Budget, refusal.detail).await;
-        }
-        let used = run.usage.input + run.usage.output;
-        if let Some(share) = settings.get("tokens").and_then(Value::as_u64)
-            && used.saturating_add(estimate) > share
-        {
-            if !told.is_empty() {
-                self.context = None;
-            }
-            let detail = format!(
-                "{used} of its {share} tokens are used and the next request needs about {estimate}"
-            );
             return self.fail_run(Unanswered::Budget, detail).await;
         }
         run.model.clone_from(&model_name);
@@ -196,7 +183,10 @@ impl Actor {
         step.active().attempt = Some(Arc::new(attempt));
         let filling = window.is_some_and(|window| compaction::is_filling(estimate, window));
         let summary = match filling && !step.active().progress.compacted {
-            true => self.compact_early(&mut step, &told, model.clone()).await?,
+            true => {
+                self.compact_early(&mut step, &told, model.clone(), estimate)
+                    .await?
+            }
             false => None,
         };
         step.put_generation();
@@ -206,6 +196,21 @@ impl Actor {
             self.send_summary(summary);
         }
         Ok(())
+    }
+
+    /// Whether a run may send another request, by the ledger and by what the conversation
+    /// itself may use; else why not, for people.
+    pub(super) fn admit(&self, run: &Run, model: &str, estimate: u64) -> Result<(), String> {
+        let admitted = self.session.ports.ledger.admit(run, model, estimate);
+        admitted.map_err(|refusal| refusal.detail)?;
+        let used = run.usage.input + run.usage.output;
+        let share = self.state.row.settings.get("tokens");
+        match share.and_then(Value::as_u64) {
+            Some(share) if used.saturating_add(estimate) > share => Err(format!(
+                "{used} of its {share} tokens are used and the next request needs about {estimate}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Options and tools, where this process has not stored them already.

@@ -496,3 +496,29 @@ async fn a_write_cannot_begin_a_context_at_an_entry_of_another_conversation() {
     }
     engine.close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_that_the_budget_has_no_room_for_is_not_asked_for() {
+    let world = World::new();
+    let (engine, id) = world.begin().await;
+    for text in ["one", "two", "three"] {
+        talk(&engine, id, text).await;
+    }
+    *world.ledger.refuse.lock().unwrap() = Some("0 of 100 left until midnight".into());
+    let refused = Asked::Refused("0 of 100 left until midnight".into());
+    assert_eq!(compact(&engine, id).await, refused);
+    assert_eq!(ends(&engine, id).await, ["manual failed"]);
+    let entries = view(&engine, id).await.entries;
+    let text = entries.last().unwrap().data["text"].as_str().unwrap();
+    assert!(text.contains("until midnight"), "{text}");
+    // At the threshold the request that waits comes next, and is refused itself.
+    *world.model.window.lock().unwrap() = Some(70);
+    let submission = say(&engine, id, "four").await;
+    assert_eq!(settled(&engine, submission).await, "unanswered Budget");
+    assert_eq!(
+        ends(&engine, id).await,
+        ["manual failed", "threshold failed"]
+    );
+    assert!(world.model.summaries.lock().unwrap().is_empty());
+    engine.close().await.unwrap();
+}

@@ -79,6 +79,10 @@ impl Service {
                 state: "skipped".into(),
                 mode: String::new(),
             },
+            Asked::Refused(why) => {
+                let text = format!("there is no budget for a summary: {why}");
+                return Err(status(Code::Invalid, text));
+            }
         })
     }
 
