@@ -8,7 +8,7 @@ use crate::{
     conversation::Command,
     engine::Engine,
     error::SessionError,
-    id::{ConversationId, Millis},
+    id::{ConversationId, Hash, Millis},
     ledger::{Bind, Statement},
     session::Session,
     sql::{
@@ -28,10 +28,13 @@ pub struct Removed {
     pub submissions: usize,
     /// Revisions of documents that no entry's span needs.
     pub revisions: usize,
+    /// Texts of prompts, and tools and options of requests, that nothing names any more.
+    pub parts: usize,
 }
 
 impl Engine {
-    /// Removes tasks, submissions and revisions that came to their end before a time.
+    /// Removes tasks, submissions and revisions that came to their end before a time, and
+    /// parts that nothing names any more.
     pub async fn retain(&self, since: Millis) -> Result<Removed, SessionError> {
         let session = self.session();
         let mut removed = Removed::default();
@@ -55,12 +58,46 @@ impl Engine {
                 retire(session, drop, list(&ids)).await?;
             }
         }
+        removed.revisions = self.retain_revisions(since).await?;
+        removed.parts = self.retain_parts().await?;
+        Ok(removed)
+    }
+
+    /// Removes parts that nothing names. One that this process has stored is left for the
+    /// next one: a request may be on its way that names it.
+    async fn retain_parts(&self) -> Result<usize, SessionError> {
+        let session = self.session();
+        let Ok(_alone) = session.parts_stay.try_write() else {
+            return Ok(0);
+        };
+        // First the bounds: what came later is looked at again as it is removed.
+        let since = session
+            .reader
+            .column::<String>(sql::PARTS_SINCE, &[])
+            .await?;
+        let since = since.first().map_or("[0,0]", String::as_str);
+        let found = session.reader.column::<String>(sql::PARTS, &[]).await?;
+        let unnamed: Vec<String> = found
+            .into_iter()
+            .filter(|hash| !session.has_part(&Hash(hash.clone())))
+            .collect();
+        for page in unnamed.chunks(PAGE as usize) {
+            let hashes = serde_json::to_string(page).expect("texts are plain data");
+            let bind = Bind::Text(format!("[{since},{hashes}]"));
+            retire(session, &sql::DROP_PARTS, bind).await?;
+        }
+        Ok(unnamed.len())
+    }
+
+    /// Removes revisions that came to their end before a time.
+    async fn retain_revisions(&self, since: Millis) -> Result<usize, SessionError> {
+        let session = self.session();
         let before = session
             .reader
             .number(sql::COMMIT_BEFORE, &[since.0])
             .await?;
-        let Some(before) = before else {
-            return Ok(removed);
+        let (Some(before), mut count) = (before, 0) else {
+            return Ok(0);
         };
         loop {
             let pairs = session
@@ -68,9 +105,9 @@ impl Engine {
                 .column::<String>(sql::REVISIONS, &[before, PAGE])
                 .await?;
             if pairs.is_empty() {
-                return Ok(removed);
+                return Ok(count);
             }
-            removed.revisions += pairs.len();
+            count += pairs.len();
             let pairs = format!("[{}]", pairs.join(","));
             retire(session, &sql::DROP_REVISIONS, Bind::Text(pairs)).await?;
         }

@@ -16,7 +16,7 @@ use crate::{
     engine::Ports,
     error::SessionError,
     hub::Hub,
-    id::{ConversationId, Incarnation, Millis},
+    id::{ConversationId, Hash, Incarnation, Millis},
     read::Reader,
     registry::Registry,
     schema::Schemas,
@@ -63,6 +63,10 @@ pub(crate) struct Session {
     pub deleted: tokio::sync::Notify,
     /// Conversations that are being imported; deleted as long as they are.
     arriving: Mutex<HashSet<ConversationId>>,
+    /// Parts that this process has stored, which are not stored again with each request.
+    stored_parts: Mutex<HashSet<Hash>>,
+    /// Held by imports, whose rows name parts that came before them.
+    pub parts_stay: Arc<tokio::sync::RwLock<()>>,
     /// Cancelled when the session ends; stops actors, timers and debts.
     pub closing: CancellationToken,
     started: AtomicBool,
@@ -101,6 +105,8 @@ impl Session {
             owed: tokio::sync::Notify::new(),
             deleted: tokio::sync::Notify::new(),
             arriving: Mutex::default(),
+            stored_parts: Mutex::default(),
+            parts_stay: Arc::default(),
             closing: CancellationToken::new(),
             started: AtomicBool::new(false),
             full_since: AtomicI64::new(0),
@@ -144,6 +150,25 @@ impl Session {
             Arriving::Yes => drop(all.insert(id)),
             Arriving::No => drop(all.remove(&id)),
         }
+    }
+
+    /// Whether a part is to be stored with the next commit: the first time that this
+    /// process needs it.
+    pub fn needs_part(&self, hash: &Hash) -> bool {
+        let mut stored = self
+            .stored_parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        stored.insert(hash.clone())
+    }
+
+    /// Whether this process has stored a part, and may name it without storing it again.
+    pub fn has_part(&self, hash: &Hash) -> bool {
+        let stored = self
+            .stored_parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        stored.contains(hash)
     }
 
     /// Work may run.

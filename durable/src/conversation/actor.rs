@@ -1,11 +1,7 @@
 //! The actor of one conversation: takes commands, starts what follows from the state,
 //! commits what came of it. It never waits for anything but a commit.
 
-use std::{
-    collections::{HashMap, HashSet},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::mpsc;
@@ -21,7 +17,7 @@ use super::{
 use crate::{
     context::Context,
     error::SessionError,
-    id::{ConversationId, Hash, Millis, SubmissionId, TaskId},
+    id::{ConversationId, Millis, SubmissionId, TaskId},
     model::{ModelError, ModelResponse},
     prompt::Section,
     registry::Mode,
@@ -160,8 +156,6 @@ pub(super) struct Actor {
     pub executing_since: Option<Millis>,
     /// Who waits for an approval that was asked for on the way, by ticket.
     pub(super) waiters: HashMap<u64, super::passing::Waiter>,
-    /// Parts that this process has stored.
-    pub stored_parts: HashSet<Hash>,
     pub poked_models: bool,
     /// Its owner is being told of its end.
     pub reporting: bool,
@@ -201,7 +195,6 @@ pub(crate) async fn run(
                 outputs: loaded.outputs,
                 executing_since: None,
                 waiters: HashMap::new(),
-                stored_parts: HashSet::new(),
                 poked_models: false,
                 reporting: false,
                 patience: None,

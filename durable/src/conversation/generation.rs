@@ -214,9 +214,9 @@ impl Actor {
     }
 
     /// Options and tools, where this process has not stored them already.
-    fn put_parts(&mut self, step: &mut Step, attempt: &Attempt, options: &str, tools: &str) {
+    fn put_parts(&self, step: &mut Step, attempt: &Attempt, options: &str, tools: &str) {
         for (hash, body) in [(&attempt.options, options), (&attempt.tools, tools)] {
-            if self.stored_parts.insert(hash.clone()) {
+            if self.session.needs_part(hash) {
                 step.batch.put_part(hash, body);
             }
         }

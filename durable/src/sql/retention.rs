@@ -30,6 +30,23 @@ pub(crate) const REVISIONS: &str = "SELECT r.rowed FROM (
   WHERE d.scope = 'conversation' AND e.conversation = d.owner AND e.commit_no >= r.commit_no
    AND e.commit_no < coalesce(r.next, d.retired_commit)) LIMIT ?2";
 
+/// Bounds of what can come to name a part later: the newest entry, and the oldest task that
+/// may still ask.
+pub(crate) const PARTS_SINCE: &str =
+    "SELECT json_array(coalesce((SELECT max(id) FROM entry), 0), coalesce(
+  (SELECT min(id) FROM open_work WHERE what IN (0, 4)), (SELECT max(id) FROM task), 0))";
+/// Parts that neither a request nor a told section names.
+pub(crate) const PARTS: &str = "SELECT lower(hex(hash)) FROM part WHERE hash NOT IN (
+  SELECT options FROM attempt UNION SELECT tools FROM attempt
+  UNION SELECT unhex(told.value->>'hash') FROM entry e, json_each(e.data, '$.sections') told
+   WHERE e.kind = 'pi.system' AND told.value->>'hash' IS NOT NULL)";
+/// Removes parts that still nothing names: `[[entry, task], [hash, …]]`.
+pub(crate) const DROP_PARTS: [&str; 1] = ["DELETE FROM part WHERE hash IN
+  (SELECT unhex(value) FROM json_each(?1, '$[1]'))
+ AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task >= (?1->>'$[0][1]') AND (a.options = part.hash OR a.tools = part.hash))
+ AND NOT EXISTS (SELECT 1 FROM entry e, json_each(e.data, '$.sections') told
+  WHERE e.id > (?1->>'$[0][0]') AND e.kind = 'pi.system' AND unhex(told.value->>'hash') = part.hash)"];
+
 /// Removes revisions by their pairs, and documents that ended and have none; the newest
 /// document stays, so that its id does not return.
 pub(crate) const DROP_REVISIONS: [&str; 2] = [

@@ -66,6 +66,8 @@ pub struct Import {
     arriving: Vec<i64>,
     /// The commit since when they are hidden.
     hidden: i64,
+    /// Parts that nothing names yet are not removed meanwhile.
+    _parts: tokio::sync::OwnedRwLockReadGuard<()>,
 }
 
 impl Engine {
@@ -114,6 +116,7 @@ impl Engine {
             line: 1,
             arriving: Vec::new(),
             hidden: 0,
+            _parts: session.parts_stay.clone().read_owned().await,
             session,
         };
         import.begin(first, sizes[4]).await?;

@@ -66,6 +66,7 @@ async fn what_is_old_is_removed_and_the_transcript_stays() {
         tasks: 4,
         submissions: 2,
         revisions: 3,
+        parts: 0,
     };
     assert_eq!(removed, expected);
     assert_eq!(transcript(&view(&engine, id).await.entries), before);
@@ -172,5 +173,60 @@ async fn a_deleted_conversation_is_gone_but_for_what_forks_see_and_its_ids_never
     assert!(said.0 >= before[3] && shown.entries[0].id.0 >= before[1]);
     let written = shown.entries.iter().filter_map(|entry| entry.writer);
     assert!(written.map(|task| task.0).all(|task| task >= before[2]));
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_requests_go_with_the_last_request_or_entry_that_names_them() {
+    let world = World::new();
+    calling(&world);
+    let (engine, id) = world.begin().await;
+    let said = |text: &str| {
+        *world.prompt.0.lock().unwrap() = vec![mooring_durable::prompt::Section {
+            name: "role".into(),
+            text: text.into(),
+        }];
+    };
+    let parts = || number(&world, "SELECT count(*) FROM part");
+    said("first words");
+    talk(&engine, id, "one").await;
+    // Other options and other tools.
+    *world.model.options.lock().unwrap() = json!({"thinking": "high"});
+    world.tool("more", Replay::Safe, |_, _, _, _| async { done("more") });
+    said("other words");
+    talk(&engine, id, "two").await;
+    assert_eq!(parts(), 6);
+    world.clock.advance(90 * 86_400_000);
+    // What this process has stored may be named by a request on its way.
+    let removed = engine.retain(Millis(START + 86_400_000)).await.unwrap();
+    assert_eq!((removed.tasks, removed.parts, parts()), (2, 0, 6));
+    engine.close().await.unwrap();
+
+    let engine = world.start().await;
+    talk(&engine, id, "three").await;
+    let removed = engine.retain(Millis(START + 86_400_000)).await.unwrap();
+    assert_eq!(
+        (removed.parts, parts()),
+        (2, 4),
+        "the first options and tools"
+    );
+    // Every request that is kept is rebuilt, and the transcript is whole.
+    let entries = view(&engine, id).await.entries;
+    let last = entries.last().unwrap().writer.unwrap();
+    let attempt = engine.attempt(last, 1).await.unwrap().unwrap();
+    let rebuilt = engine.rebuild(id, &attempt).await.unwrap();
+    assert!(rebuilt.exact);
+    let lines = transcript(&entries);
+    assert!(lines.contains(&"S:first words".into()), "{lines:?}");
+    // With the conversation its words go too.
+    engine.delete(id, Vec::new()).await.unwrap();
+    eventually("the removal", async || {
+        number(&world, "SELECT count(*) FROM entry") == 0
+    })
+    .await;
+    engine.close().await.unwrap();
+    let engine = world.start().await;
+    let removed = engine.retain(Millis(0)).await.unwrap();
+    assert_eq!((removed.parts, parts()), (4, 0));
     engine.close().await.unwrap();
 }
