@@ -274,7 +274,7 @@ for line in sys.stdin:
     elif method == "ping":
         answer(request, {})
     elif method == "tools/list":
-        names = ["fine", "die", "garbage", "flood", "noise"]
+        names = ["fine", "die", "garbage", "flood", "noise", "long"]
         answer(request, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
     elif method == "tools/call":
         name = request["params"]["name"]
@@ -290,8 +290,31 @@ for line in sys.stdin:
         if name == "noise":
             for at in range(2000):
                 print("progress", at)
-        answer(request, {"content": [{"type": "text", "text": "ok " + name}]})
+        text = "".join("line %d\n" % at for at in range(200000)) if name == "long" else "ok " + name
+        answer(request, {"content": [{"type": "text", "text": text}]})
 "#;
+
+#[tokio::test]
+async fn a_result_that_is_too_long_for_the_model_is_kept_whole_in_the_sandbox() {
+    let script = "announce: false\nturns:\n\
+                  - calls: [{tool: mcp__bad__long, arguments: {}}]\n\
+                  - text: Seen.\n";
+    // The file lies beside the project.
+    let policy = format!("{ALLOW}\nexternalDirectory: allow");
+    let project = project("- {name: bad, command: [python3, bad.py]}", &policy, script);
+    std::fs::write(project.path("bad.py"), BAD).unwrap();
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "go").await;
+    let view = project.idle(&mut client, conversation).await;
+    let shown = results(&view).remove(0);
+    assert!(shown.starts_with("line 0\nline 1\n"), "{shown}");
+    assert!(shown.len() < 60 << 10, "{} bytes", shown.len());
+    let whole: usize = (0..200_000).map(|at| format!("line {at}\n").len()).sum();
+    let told = format!("The result has {whole} bytes; it is in ");
+    let (_, path) = shown.split_once(&told).expect("the model is told where");
+    // It says so only where the sandbox has taken all of it.
+    assert!(path.starts_with('/'), "{path}");
+}
 
 #[tokio::test]
 async fn servers_in_the_sandbox_that_die_or_talk_nonsense_are_started_again() {
@@ -350,7 +373,7 @@ async fn many_tools_are_found_on_demand_and_stay_loaded_across_a_restart() {
         script,
     );
     let many = BAD.replace(
-        r#"names = ["fine", "die", "garbage", "flood", "noise"]"#,
+        r#"names = ["fine", "die", "garbage", "flood", "noise", "long"]"#,
         r#"names = ["tool_%d" % at for at in range(100)]"#,
     );
     std::fs::write(project.path("many.py"), many).unwrap();

@@ -3,7 +3,7 @@
 use mooring_durable::{
     message::Part,
     tool::ToolResult,
-    window::{Retain, Window},
+    window::{self, Retain, Window},
 };
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
@@ -15,9 +15,17 @@ const IMAGE_BYTES: usize = 5 << 20;
 /// What models see.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
+/// A result, and its whole text where the model is shown less.
+pub struct Answer {
+    /// As the model is shown it.
+    pub result: ToolResult,
+    /// All of the text.
+    pub whole: Option<String>,
+}
+
 /// A call's result.
-pub fn result(answer: CallToolResult) -> ToolResult {
-    let mut text = Window::new(Retain::Head);
+pub fn result(answer: CallToolResult) -> Answer {
+    let mut text = String::new();
     let mut images = Vec::new();
     let mut blocks = 0;
     for block in answer.content {
@@ -69,7 +77,10 @@ pub fn result(answer: CallToolResult) -> ToolResult {
         let json = serde_json::to_string_pretty(&structured).unwrap_or_default();
         line(&mut text, &json);
     }
-    let mut shown = text.render();
+    let mut window = Window::new(Retain::Head);
+    window.push(&text);
+    let mut shown = window.render();
+    let is_cut = text.len() > window::MAX_BYTES || text.lines().count() > window::MAX_LINES;
     if shown.trim().is_empty() && images.is_empty() {
         shown = "(nothing)".into();
     }
@@ -78,19 +89,22 @@ pub fn result(answer: CallToolResult) -> ToolResult {
         content.push(Part::text(shown.trim_end()));
     }
     content.extend(images);
-    ToolResult {
-        content,
-        is_error: answer.is_error.unwrap_or(false),
-        terminate: false,
-        data: Value::Null,
-        documents: Vec::new(),
+    Answer {
+        result: ToolResult {
+            content,
+            is_error: answer.is_error.unwrap_or(false),
+            terminate: false,
+            data: Value::Null,
+            documents: Vec::new(),
+        },
+        whole: is_cut.then_some(text),
     }
 }
 
 /// A result that says why there is none.
 pub fn failed(text: String) -> ToolResult {
     let mut window = Window::new(Retain::Head);
-    line(&mut window, &text);
+    window.push(&text);
     ToolResult {
         content: vec![Part::text(window.render().trim_end())],
         is_error: true,
@@ -100,14 +114,14 @@ pub fn failed(text: String) -> ToolResult {
     }
 }
 
-fn line(text: &mut Window, said: &str) {
-    text.push(said);
+fn line(text: &mut String, said: &str) {
+    text.push_str(said);
     if !said.ends_with('\n') {
-        text.push("\n");
+        text.push('\n');
     }
 }
 
-fn unshown(text: &mut Window, what: &str, kind: &str, base64: usize) {
+fn unshown(text: &mut String, what: &str, kind: &str, base64: usize) {
     let bytes = base64 / 4 * 3;
     line(text, &format!("[{what} {kind}, {bytes} bytes, not shown]"));
 }
@@ -118,7 +132,7 @@ mod tests {
     use super::*;
 
     fn of(json: Value) -> ToolResult {
-        result(serde_json::from_value(json).unwrap())
+        result(serde_json::from_value(json).unwrap()).result
     }
 
     fn text(result: &ToolResult) -> String {
@@ -169,6 +183,12 @@ mod tests {
             "{}",
             &text(&told)[40_000..]
         );
+        for (lines, is_cut) in [(2_000, false), (2_001, true), (1_000_000, true)] {
+            let content = json!({"content": [{"type": "text", "text": "word\n".repeat(lines)}]});
+            let told = result(serde_json::from_value(content).unwrap());
+            let whole = is_cut.then(|| "word\n".repeat(lines));
+            assert_eq!(told.whole, whole, "{lines}");
+        }
         let images = vec![json!({"type": "image", "data": "aGk=", "mimeType": "image/png"}); 50];
         let told = of(json!({ "content": images }));
         let shown = told

@@ -5,6 +5,7 @@
 mod answer;
 mod limits;
 mod name;
+mod overflow;
 mod pipe;
 mod remote;
 mod schema;

@@ -156,17 +156,30 @@ fn score(words: &[String], name: &str, description: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::{
-        limits::Limits,
-        server::{Offer, Server},
+    use crate::{
+        mcp::{
+            limits::Limits,
+            server::{Offer, Server},
+        },
+        sandbox::{Daemon, Link, Place},
     };
 
     #[test]
     fn the_best_tools_have_most_of_the_words() {
         let server = Server::new(Default::default(), Vec::new(), Limits::default());
+        let place = Place::Here {
+            socket: "/nowhere".into(),
+            daemon: Daemon {
+                program: "/nowhere".into(),
+                arguments: Vec::new(),
+                log: "/nowhere".into(),
+            },
+        };
+        let link = Link::new(place, false);
         let tool = |name: &str, description: &str| {
             Arc::new(ServerTool {
                 server: server.clone(),
+                link: link.clone(),
                 offer: Offer {
                     own: name.into(),
                     name: name.into(),

@@ -32,7 +32,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer,
+    answer::{self, Answer},
     limits::Limits,
     name::tool_name,
     pipe::{Program, Why},
@@ -413,7 +413,7 @@ impl Server {
         tool: &str,
         arguments: &Value,
         cancel: CancellationToken,
-    ) -> Result<ToolEnd, ToolFailure> {
+    ) -> Result<Answered, ToolFailure> {
         let peer = lock(&self.peer).clone();
         let Some(peer) = peer else {
             let why = self.unreachable().unwrap_or_default();
@@ -429,7 +429,7 @@ impl Server {
         let _counted = Counted(&self.calls);
         let handle = match peer.send_request_with_option(request, options).await {
             Ok(handle) => handle,
-            Err(error) => return self.not_sent(&error),
+            Err(error) => return self.not_sent(&error).map(Answered::from),
         };
         let id = handle.id.clone();
         let answered = tokio::select! {
@@ -441,9 +441,11 @@ impl Server {
                 return Err(ToolFailure::Cancelled);
             }
         };
-        match answered {
+        let end = match answered {
             Ok(ServerResult::CallToolResult(result)) => {
-                Ok(ToolEnd::Completed(answer::result(result)))
+                let Answer { result, whole } = answer::result(result);
+                let end = ToolEnd::Completed(result);
+                return Ok(Answered { end, whole });
             }
             Ok(_) => Ok(failed(
                 "it answered with something that is no result of a call".into(),
@@ -457,7 +459,8 @@ impl Server {
                 )))
             }
             Err(error) => self.broken(&error),
-        }
+        };
+        end.map(Answered::from)
     }
 
     /// Nothing of the call has left this process.
@@ -489,6 +492,20 @@ impl Server {
                 ),
             }),
         }
+    }
+}
+
+/// How a call ended.
+pub struct Answered {
+    /// As the engine takes it.
+    pub end: ToolEnd,
+    /// The whole text of the result, where the model is shown less.
+    pub whole: Option<String>,
+}
+
+impl From<ToolEnd> for Answered {
+    fn from(end: ToolEnd) -> Answered {
+        Answered { end, whole: None }
     }
 }
 

@@ -196,6 +196,7 @@ impl Kept {
         tokio::time::timeout(BOUND, call)
             .await
             .expect("every call ends")
+            .map(|answered| answered.end)
     }
 }
 
@@ -353,7 +354,8 @@ async fn a_server_that_is_down_is_seen_and_reached_again() {
     let end = kept
         .server
         .call("fine", &json!({}), CancellationToken::new())
-        .await;
+        .await
+        .map(|answered| answered.end);
     assert!(told(end).starts_with("unreachable"));
     let (_, _stand) = serve(port, |method, _| match method {
         "tools/list" => Act::Error("no tools today"),
@@ -378,6 +380,7 @@ async fn a_call_that_is_stopped_ends_and_the_server_is_told() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let end = kept.server.call("x", &json!({}), cancel).await;
+    let end = end.map(|answered| answered.end);
     assert_eq!(end, Err(ToolFailure::Cancelled));
     let heard = || {
         let seen = stand.seen.lock().unwrap();

@@ -131,6 +131,7 @@ impl Servers {
                 tools.push(Arc::new(ServerTool {
                     server: server.clone(),
                     offer: offer.clone(),
+                    link: self.means.link.clone(),
                 }));
             }
         }

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use mooring_crds::McpReplay;
 use mooring_durable::{
-    message::ToolSchema,
+    message::{Part, ToolSchema},
     tool::{Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure},
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Offer, Server};
+use super::{
+    overflow,
+    server::{Answered, Offer, Server},
+};
+use crate::sandbox::Link;
 
 /// One tool of one server.
 pub struct ServerTool {
@@ -19,6 +23,8 @@ pub struct ServerTool {
     pub server: Arc<Server>,
     /// What it is.
     pub offer: Offer,
+    /// Where results are kept that are too long.
+    pub link: Arc<Link>,
 }
 
 #[async_trait]
@@ -62,8 +68,14 @@ impl Tool for ServerTool {
             () = self.server.tried() => {}
             () = cancel.cancelled() => return Err(ToolFailure::Cancelled),
         }
-        self.server
-            .call(&self.offer.own, &call.arguments, cancel)
-            .await
+        let called = self.server.call(&self.offer.own, &call.arguments, cancel);
+        let Answered { mut end, whole } = called.await?;
+        if let (Some(whole), ToolEnd::Completed(result)) = (whole, &mut end) {
+            let told = overflow::keep(&self.link, call, &whole).await;
+            // After what is shown of it, before images.
+            let at = result.content.len().min(1);
+            result.content.insert(at, Part::text(told));
+        }
+        Ok(end)
     }
 }
