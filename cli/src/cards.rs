@@ -2,7 +2,9 @@
 
 use jiff::tz::TimeZone;
 use mooring_wire::harness::status_response::Sandbox;
-use mooring_wire::harness::{Approval, Call, Entry, Question, Run, StatusResponse, Submission};
+use mooring_wire::harness::{
+    Approval, Call, Child, Entry, Question, Run, StatusResponse, Submission,
+};
 
 use crate::format;
 use crate::style::{Line, Style, paragraph};
@@ -65,6 +67,38 @@ pub fn call_line(call: &Call, now_ms: i64, width: usize) -> Line {
         .with(Style::Bold, tool)
         .with(Style::Plain, format!(" {summary}"))
         .with(tail_style, tail)
+        .cut(width)
+}
+
+/// How far a conversation is that works for a run, under its card.
+pub fn child_line(child: &Child, width: usize) -> Line {
+    let (style, state) = match child.state.as_str() {
+        "" => (Style::Dim, "begins"),
+        "done" => (Style::Good, "done"),
+        "unanswered" => (Style::Bad, "unanswered"),
+        state => (Style::Accent, state),
+    };
+    let mut parts = vec![state.to_owned()];
+    if child.tool_calls > 0 {
+        parts.push(format::count(child.tool_calls.into(), "tool"));
+    }
+    if child.tokens > 0 {
+        parts.push(format!("{} tokens", format::tokens(child.tokens)));
+    }
+    if !child.doing.is_empty() {
+        parts.push(one_line(&child.doing, 100));
+    }
+    let depth = usize::try_from(child.depth).unwrap_or(0).min(8);
+    Line::new(style, format!("  {}↳ ", "  ".repeat(depth)))
+        .with(Style::Plain, one_line(&child.title, 60))
+        .with(
+            Style::Dim,
+            format!(
+                "  conversation {} · {}",
+                child.conversation,
+                parts.join(" · ")
+            ),
+        )
         .cut(width)
 }
 

@@ -3,8 +3,8 @@
 
 use mooring_wire::harness::watch_frame::Frame;
 use mooring_wire::harness::{
-    Approval, Call, Chunk, Entry, Grant, Question, Run, StatusResponse, Submission, Task,
-    WatchFrame, conversations_response::Conversation, usage_response,
+    Approval, Call, Child, Chunk, Entry, Grant, Question, Run, StatusResponse, Submission, Task,
+    TaskGraph, WatchFrame, conversations_response::Conversation, usage_response,
 };
 use serde_json::{Value, json};
 
@@ -30,6 +30,8 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "side_chat": view.side_chat,
                 "compaction": view.compaction,
                 "questions": all(&view.questions, question),
+                "tasks": view.tasks.as_ref().map(graph),
+                "children": all(&view.children, child),
             });
         }
         Some(Frame::Change(change)) => {
@@ -44,6 +46,8 @@ pub fn frame(frame: &WatchFrame) -> Value {
                 "approvals": all(&change.approvals, approval),
                 "compaction": change.compaction,
                 "questions": all(&change.questions, question),
+                "tasks": change.tasks.as_ref().map(graph),
+                "children": all(&change.children, child),
             });
         }
         None => {}
@@ -58,6 +62,18 @@ fn all<T>(items: &[T], one: impl Fn(&T) -> Value) -> Value {
 /// JSON that came as text; as a string where it is none.
 fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+}
+
+fn graph(graph: &TaskGraph) -> Value {
+    json!({"tasks": all(&graph.tasks, task), "more": graph.more})
+}
+
+fn child(child: &Child) -> Value {
+    json!({
+        "conversation": child.conversation, "call_task": child.call_task, "depth": child.depth,
+        "title": child.title, "state": child.state, "tool_calls": child.tool_calls,
+        "tokens": child.tokens, "doing": child.doing,
+    })
 }
 
 /// A task.

@@ -101,6 +101,7 @@ impl<W: Write> Printer<W> {
                 let card = cards::run_card(run, self.outcome, now_ms());
                 self.line(&card)
             }
+            Event::Worked(child) => self.line(&cards::child_line(child, self.width)),
         }
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use mooring_wire::harness::chunk::Of;
 use mooring_wire::harness::watch_frame::Frame;
 use mooring_wire::harness::{
-    Approval, Call, Change, Chunk, ConversationView, Entry, Question, Run, Submission, WatchFrame,
+    Approval, Call, Change, Child, Chunk, ConversationView, Entry, Question, Run, Submission,
+    WatchFrame,
 };
 
 /// Bytes of a command's output that are kept to be shown while it runs.
@@ -45,6 +46,8 @@ pub enum Event {
     RunBegan(Run),
     /// A run ended; its last figures.
     RunEnded(Run),
+    /// A conversation that worked for the run that has just ended.
+    Worked(Child),
 }
 
 /// One conversation: what holds now, and where the watch stands.
@@ -72,6 +75,8 @@ pub struct View {
     pub inbox: BTreeMap<i64, Submission>,
     /// The mode of a summary that is being written, or nothing.
     pub compaction: String,
+    /// Conversations that work for it, by their ids.
+    pub children: BTreeMap<i64, Child>,
     /// Whether entries older than the first one seen exist.
     pub more: bool,
     answer: Stream,
@@ -123,6 +128,14 @@ impl View {
         self.approvals
             .values()
             .min_by_key(|approval| (approval.asked_ms, approval.call_task))
+    }
+
+    /// Conversations that work for a call, each before those that work for it.
+    pub fn children_of(&self, call: i64) -> Vec<&Child> {
+        let of = self.children.values();
+        let mut found: Vec<_> = of.filter(|child| child.call_task == call).collect();
+        found.sort_by_key(|child| (child.depth, child.conversation));
+        found
     }
 
     /// Inputs that are not placed yet, oldest first.
@@ -188,6 +201,9 @@ impl View {
         for chunk in view.chunks {
             self.chunk(chunk, events);
         }
+        // What has ended is shown with its run.
+        self.children.retain(|_, child| is_settled(&child.state));
+        self.worked(view.children);
         let asked: Vec<i64> = view.questions.iter().map(|question| question.id).collect();
         self.questions.retain(|id, _| asked.contains(id));
         for question in view.questions {
@@ -233,7 +249,14 @@ impl View {
         }
     }
 
+    fn worked(&mut self, children: Vec<Child>) {
+        for child in children {
+            self.children.insert(child.conversation, child);
+        }
+    }
+
     fn change(&mut self, change: Change, events: &mut Vec<Event>) {
+        self.worked(change.children);
         if let Some(compaction) = change.compaction {
             self.compaction = compaction;
         }
@@ -382,6 +405,11 @@ impl View {
         if was_busy && (ended || run.id != self.run.id) {
             // What is known last of it stands.
             events.push(Event::RunEnded(self.run.clone()));
+            for child in self.children.values() {
+                events.push(Event::Worked(child.clone()));
+            }
+            // What goes on in the background goes on being shown.
+            self.children.retain(|_, child| !is_settled(&child.state));
             self.calls.clear();
             self.outputs.clear();
             self.answer = Stream::default();

@@ -347,3 +347,43 @@ fn a_run_that_follows_another_in_one_commit_comes_after_its_end() {
         ]
     );
 }
+
+#[test]
+fn what_works_for_a_run_is_shown_with_it_and_in_the_background_after_it() {
+    let mut view = View::new(7);
+    let child = |conversation, call_task, depth, state: &str| Child {
+        conversation,
+        call_task,
+        depth,
+        state: state.into(),
+        ..Child::default()
+    };
+    let mut step = |run: Run, children: Vec<Child>| {
+        let moved = Change {
+            conversation: 7,
+            run: Some(run),
+            children,
+            ..Change::default()
+        };
+        let frame = change(1, moved);
+        let events = view.apply(frame);
+        let worked = events.iter().filter_map(|event| match event {
+            Event::Worked(child) => Some(child.conversation),
+            _ => None,
+        });
+        let worked: Vec<_> = worked.collect();
+        let of = view.children_of(3);
+        let of: Vec<_> = of.iter().map(|child| child.conversation).collect();
+        (worked, of)
+    };
+    let both = vec![
+        child(9, 3, 1, "tools"),
+        child(12, 3, 0, "tools"),
+        child(8, 4, 0, "tools"),
+    ];
+    assert_eq!(step(run("tools"), both), (vec![], vec![12, 9]));
+    let ended = vec![child(9, 3, 1, "done"), child(12, 3, 0, "unanswered")];
+    assert_eq!(step(run("tools"), ended), (vec![], vec![12, 9]));
+    assert_eq!(step(run("idle"), vec![]), (vec![8, 9, 12], vec![]));
+    assert_eq!(view.children_of(4).len(), 1, "it works in the background");
+}

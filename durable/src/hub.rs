@@ -37,6 +37,8 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Follower {
     conversation: Option<ConversationId>,
+    /// Conversations that are followed beside that one.
+    also: Mutex<BTreeSet<ConversationId>>,
     queue: Mutex<Queue>,
     notify: Notify,
 }
@@ -52,6 +54,20 @@ pub(crate) enum Next {
 impl Follower {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follows(&self, conversation: ConversationId) -> bool {
+        let also = || {
+            let also = self.also.lock().unwrap_or_else(PoisonError::into_inner);
+            also.contains(&conversation)
+        };
+        self.conversation
+            .is_none_or(|only| only == conversation || also())
+    }
+
+    /// Follows these beside its one conversation, and no others.
+    pub fn also(&self, conversations: BTreeSet<ConversationId>) {
+        *self.also.lock().unwrap_or_else(PoisonError::into_inner) = conversations;
     }
 
     /// Waits for the next thing.
@@ -84,10 +100,7 @@ impl Follower {
     }
 
     fn send(&self, sent: &Sent) {
-        if self
-            .conversation
-            .is_some_and(|only| only != sent.change.conversation)
-        {
+        if !self.follows(sent.change.conversation) {
             return;
         }
         let mut queue = self.lock();
@@ -218,6 +231,7 @@ impl Hub {
         }
         let follower = Arc::new(Follower {
             conversation,
+            also: Mutex::default(),
             queue: Mutex::new(queue),
             notify: Notify::new(),
         });
@@ -307,6 +321,25 @@ mod tests {
         follower.caught_up(ConversationId(1), 7);
         publish(&hub, 6..=9, 1);
         assert_eq!(drain(&follower), ["8", "9"]);
+    }
+
+    #[test]
+    fn a_watcher_of_one_conversation_follows_those_that_work_for_it_as_long_as_they_do() {
+        let hub = Hub::new(0);
+        let follower = hub.follow(Some(ConversationId(1)), Some(0), &[]);
+        follower.also(BTreeSet::from([ConversationId(2)]));
+        publish(&hub, 1..=1, 1);
+        publish(&hub, 2..=2, 2);
+        publish(&hub, 3..=3, 3);
+        assert_eq!(drain(&follower), ["1", "2"]);
+        // Who falls behind gets a snapshot of each.
+        publish(&hub, 4..=80, 1);
+        publish(&hub, 81..=110, 2);
+        assert_eq!(drain(&follower)[..2], ["snapshot 1", "snapshot 2"]);
+        follower.also(BTreeSet::new());
+        publish(&hub, 111..=111, 2);
+        publish(&hub, 112..=112, 1);
+        assert_eq!(drain(&follower), ["112"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     id::{ConversationId, TaskId},
     ledger::Statement,
     submission::Requester,
-    wait::{Question, TaskView},
+    wait::{Question, TaskGraph},
 };
 
 impl Engine {
@@ -39,15 +39,22 @@ impl Engine {
     }
 
     /// Tasks of a conversation that have not ended, and those of the conversations that
-    /// they own, owners first.
-    pub async fn tasks(&self, conversation: ConversationId) -> Result<Vec<TaskView>, SessionError> {
-        let mut found = Vec::new();
+    /// they own, owners first: at most `limit` of them.
+    pub async fn tasks(
+        &self,
+        conversation: ConversationId,
+        limit: usize,
+    ) -> Result<TaskGraph, SessionError> {
+        let mut graph = TaskGraph::default();
         let mut next = vec![conversation];
         while let Some(id) = next.pop() {
-            let tasks = self.session().reader.tasks(id).await?;
+            let left = limit - graph.tasks.len();
+            let mut tasks = self.session().reader.tasks(id, left + 1).await?;
+            graph.more |= tasks.len() > left;
+            tasks.truncate(left);
             next.extend(tasks.iter().filter_map(|task| task.owns));
-            found.extend(tasks);
+            graph.tasks.extend(tasks);
         }
-        Ok(found)
+        Ok(graph)
     }
 }

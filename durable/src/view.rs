@@ -1,6 +1,6 @@
 //! What is shown: snapshots and changes of committed state.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     compaction::Mode,
@@ -148,7 +148,7 @@ pub enum Frame {
     /// What a commit changed.
     Change {
         sequence: u64,
-        change: std::sync::Arc<ChangeView>,
+        change: Arc<ChangeView>,
     },
 }
 
@@ -181,6 +181,11 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// A watch of one conversation follows these beside it from now on, and no others.
+    pub fn also(&self, conversations: BTreeSet<ConversationId>) {
+        self.follower.also(conversations);
+    }
+
     /// The next frame; `None` when the session is closed.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {

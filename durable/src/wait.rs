@@ -187,6 +187,15 @@ pub struct TaskView {
     pub created_at: Millis,
 }
 
+/// Tasks that have not ended, and who waits for whom.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskGraph {
+    /// Owners before what they own.
+    pub tasks: Vec<TaskView>,
+    /// There are more than were asked for.
+    pub more: bool,
+}
+
 /// Whether a call would wait, over others, for itself. `edges` are pairs of a call and
 /// one that it waits for.
 pub(crate) fn is_cycle(edges: &[(TaskId, TaskId)], from: TaskId) -> bool {

@@ -1,6 +1,10 @@
 //! Work that owns work: questions, sleeps, subagents, as people see them.
 
-use mooring_tests::project::{Project, told};
+use std::io::{BufRead, BufReader};
+
+use mooring_tests::project::{BOUND, Project, told};
+use mooring_wire::harness::{Child, TaskGraph, WatchRequest, watch_frame::Frame};
+use serde_json::Value;
 
 const ALLOW: &str = "tool: {\"*\": allow}\nbash: {\"*\": allow}\npath: {\"*\": allow}";
 
@@ -104,4 +108,113 @@ turns:
         2,
         "nothing ran twice"
     );
+}
+
+/// A subagent that looks until there is a file `go`.
+const LOOKING: &str = r#"
+announce: false
+conversations:
+- match: look for
+  turns:
+  - calls:
+    - {tool: bash, arguments: {command: "while [ ! -e go ]; do sleep 0.05; done; echo found"}}
+  - text: Found it.
+turns:
+- calls: [{tool: subagent, arguments: {task: "look for A"}}]
+- text: It was found.
+"#;
+
+#[tokio::test]
+async fn a_watch_tells_who_waits_for_whom_and_how_far_those_are_that_work_for_it() {
+    let project = Project::scripted(LOOKING, ALLOW);
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "find it").await;
+    let request = WatchRequest {
+        conversation,
+        ..WatchRequest::default()
+    };
+    let mut frames = client.watch(request).await.unwrap().into_inner();
+    let (mut graph, mut child) = (TaskGraph::default(), Child::default());
+    let mut states = Vec::new();
+    let watched = async {
+        while child.state != "done" {
+            let frame = frames.message().await.unwrap().unwrap();
+            let (tasks, children) = match frame.frame.unwrap() {
+                Frame::Snapshot(view) => (view.tasks, view.children),
+                Frame::Change(change) => {
+                    assert_eq!(change.conversation, conversation);
+                    (change.tasks, change.children)
+                }
+            };
+            graph = tasks.unwrap_or(graph.clone());
+            for moved in children {
+                states.push(format!("{} {}", moved.state, moved.doing));
+                child = moved;
+            }
+            if child.doing.starts_with("bash") && !project.path("go").exists() {
+                // The call waits for the task that owns the conversation whose own call
+                // goes on: all of it is in the graph.
+                let owner = graph.tasks.iter().find(|it| it.owns == child.conversation);
+                let owner = owner.expect("the subagent's task");
+                let call = graph.tasks.iter().find(|it| it.id == owner.owner).unwrap();
+                assert!(call.waits.contains(&owner.id), "{graph:?}");
+                assert_eq!(
+                    (call.id, call.conversation),
+                    (child.call_task, conversation)
+                );
+                if graph
+                    .tasks
+                    .iter()
+                    .any(|it| it.conversation == child.conversation)
+                {
+                    std::fs::write(project.path("go"), "").unwrap();
+                }
+            }
+        }
+    };
+    let done = tokio::time::timeout(BOUND, watched).await;
+    assert!(done.is_ok(), "{states:?} {graph:?}");
+    assert_eq!((child.title.as_str(), child.tool_calls), ("look for A", 1));
+    assert!(child.tokens > 0 && child.depth == 0);
+    // Who comes later finds it in the snapshot, and nothing goes on any more.
+    let view = project.idle(&mut client, conversation).await;
+    assert_eq!(view.tasks, Some(TaskGraph::default()));
+    assert!(view.children.is_empty());
+}
+
+#[tokio::test]
+async fn a_subagent_is_shown_below_the_run_that_it_worked_for_and_in_a_watch_for_programs() {
+    let project = Project::scripted(LOOKING, ALLOW);
+    let mut client = project.client().await;
+    let conversation = project.submit(&mut client, 0, "find it").await;
+    let mut watch = project.spawn(&["watch", &conversation.to_string(), "--output", "json"]);
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (tell, told_of) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let frame: Value = serde_json::from_str(&line).unwrap();
+            let of = match &frame["snapshot"] {
+                Value::Null => &frame["change"],
+                snapshot => snapshot,
+            };
+            let at_work = of["children"][0]["doing"]
+                .as_str()
+                .is_some_and(|doing| doing.starts_with("bash"));
+            if at_work {
+                let _ = tell.send(of.clone());
+            }
+        }
+    });
+    let seen = told_of.recv_timeout(BOUND).expect("the child at work");
+    assert_eq!(seen["children"][0]["title"], "look for A");
+    std::fs::write(project.path("go"), "").unwrap();
+    project.idle(&mut client, conversation).await;
+    let _ = watch.kill();
+    let _ = watch.wait();
+
+    let sent = printed(&project, &["send", "--new", "find it"]);
+    let card = sent.find("[done]").expect("a run card");
+    let below = &sent[card..];
+    assert!(below.contains("↳ look for A"), "{sent}");
+    assert!(below.contains("done · 1 tool"), "{sent}");
 }

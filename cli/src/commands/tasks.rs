@@ -18,7 +18,10 @@ use crate::{json, setup, terminal};
 pub async fn run(project: Option<&Path>, args: TasksArgs) -> Result<Exit, Error> {
     let connection = setup::records(project).await?;
     let conversation = named_or_last(&connection, args.conversation).await?;
-    let tasks = tasks(&connection, conversation).await?;
+    let (tasks, more) = tasks(&connection, conversation).await?;
+    if more {
+        eprintln!("mooring: there are more tasks than these");
+    }
     if args.output.output == Output::Json {
         for task in &tasks {
             say(json::task(task))?;
@@ -64,12 +67,12 @@ pub async fn answer(connection: &Connection, question: i64, text: String) -> Res
     })
 }
 
-/// The tasks of a conversation, and of those that they own.
-pub async fn tasks(connection: &Connection, conversation: i64) -> Result<Vec<Task>, Error> {
+/// The tasks of a conversation, and of those that they own; whether there are more.
+pub async fn tasks(connection: &Connection, conversation: i64) -> Result<(Vec<Task>, bool), Error> {
     let response = connection
         .call(move |mut c| async move { c.task_graph(TaskGraphRequest { conversation }).await })
         .await?;
-    Ok(response.tasks)
+    Ok((response.tasks, response.more))
 }
 
 /// The graph as a tree: what a task owns stands below it.

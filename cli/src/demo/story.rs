@@ -188,7 +188,7 @@ impl Scene<'_> {
     async fn child(&self, parent: i64) -> Result<i64, Error> {
         let begun = Instant::now();
         loop {
-            let graph = tasks(&self.connection, parent).await?;
+            let (graph, _) = tasks(&self.connection, parent).await?;
             let owner = graph
                 .iter()
                 .find(|task| task.conversation == parent && task.owns != 0);

@@ -156,7 +156,7 @@ pub async fn perform(connection: &Connection, act: Act, width: usize) -> Result<
             Ok(Done::told(vec![Line::new(Style::Dim, told)]))
         }
         Act::Tasks(conversation) => {
-            let tasks = commands::tasks(connection, conversation).await?;
+            let (tasks, _) = commands::tasks(connection, conversation).await?;
             let lines = commands::task_lines(&tasks, format::now_ms(), width);
             Ok(Done::told(lines))
         }

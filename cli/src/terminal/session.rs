@@ -20,6 +20,8 @@ const ASKED_GRACE_MS: i64 = 500;
 const OUTPUT_ROWS: usize = 3;
 /// Queued inputs that are shown.
 const QUEUE_ROWS: usize = 3;
+/// Subagents of a call that are shown.
+const CHILD_ROWS: usize = 5;
 const SPINNER: [&str; 4] = ["◐", "◓", "◑", "◒"];
 
 /// What the person wants.
@@ -292,6 +294,12 @@ impl Session {
                 }
                 Event::RunBegan(_) => self.outcome = "done",
                 Event::RunEnded(run) => self.run_ended(&run, now_ms),
+                Event::Worked(child) => {
+                    // Directly below the card, above the empty row that ends it.
+                    self.scrolled.pop();
+                    self.say(cards::child_line(&child, self.width));
+                    self.scrolled.push(Line::default());
+                }
                 Event::Call(_)
                 | Event::Output { .. }
                 | Event::Thinking(_)
@@ -384,6 +392,14 @@ impl Session {
             let rows: Vec<&str> = output.trim_end().lines().collect();
             for row in &rows[rows.len().saturating_sub(OUTPUT_ROWS)..] {
                 lines.push(Line::new(Style::Dim, format!("  {row}")).cut(width));
+            }
+            let children = self.view.children_of(call.task);
+            for child in children.iter().take(CHILD_ROWS) {
+                lines.push(cards::child_line(child, width));
+            }
+            if children.len() > CHILD_ROWS {
+                let text = format!("  and {} more work for it", children.len() - CHILD_ROWS);
+                lines.push(Line::new(Style::Dim, text).cut(width));
             }
         }
         let queued: Vec<_> = self.view.queued().collect();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::terminal::act::When;
 use mooring_wire::harness::watch_frame::Frame;
-use mooring_wire::harness::{Approval, Call, Change, Chunk, Run, Submission, WatchFrame};
+use mooring_wire::harness::{Approval, Call, Change, Child, Chunk, Run, Submission, WatchFrame};
 
 fn session(width: u16) -> Session {
     Session::new(7, Vec::new(), width, 24)
@@ -428,4 +428,58 @@ fn a_conversation_that_is_gone_on_with_shows_its_past() {
         0,
     );
     assert_eq!(texts(&session.take_scrolled()), Vec::<String>::new());
+}
+
+#[test]
+fn how_far_a_subagent_is_stands_below_its_call_and_at_the_end_below_the_run() {
+    let mut session = session(100);
+    let call = |state: &str| Call {
+        task: 3,
+        tool: "subagent".into(),
+        summary: "look for A".into(),
+        state: state.into(),
+        ..Call::default()
+    };
+    let child = |state: &str, doing: &str| Child {
+        conversation: 9,
+        call_task: 3,
+        title: "look for A".into(),
+        state: state.into(),
+        tool_calls: 2,
+        tokens: 1_500,
+        doing: doing.into(),
+        ..Child::default()
+    };
+    let step = |session: &mut Session, state: &str, calls: &str, child: Child| {
+        let moved = Change {
+            run: run(state),
+            calls: vec![call(calls)],
+            children: vec![child],
+            ..Change::default()
+        };
+        change(session, moved, 2_000);
+    };
+    step(
+        &mut session,
+        "tools",
+        "delegated",
+        child("tools", "bash ls"),
+    );
+    let live = texts(&session.live(2_000).0);
+    let at = live.iter().position(|line| line.contains("subagent"));
+    let below = &live[at.expect("the call") + 1];
+    assert!(
+        below.contains("↳ look for A") && below.contains("bash ls"),
+        "{live:#?}"
+    );
+    assert!(below.contains("2 tools · 1.5k tokens"), "{live:#?}");
+    session.take_scrolled();
+    step(&mut session, "idle", "done", child("done", ""));
+    let printed = texts(&session.take_scrolled());
+    let card = printed.iter().position(|line| line.starts_with("[done]"));
+    let below = &printed[card.expect("the card") + 1];
+    assert!(
+        below.contains("↳ look for A") && below.contains("done · 2 tools"),
+        "{printed:#?}"
+    );
 }

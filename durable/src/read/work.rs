@@ -105,10 +105,11 @@ impl Reader {
         Ok(found)
     }
 
-    /// Tasks of a conversation that have not ended, oldest first.
-    pub async fn tasks(&self, conversation: ConversationId) -> Read<Vec<TaskView>> {
+    /// Tasks of a conversation that have not ended, oldest first, at most `limit`.
+    pub async fn tasks(&self, conversation: ConversationId, limit: usize) -> Read<Vec<TaskView>> {
         let rows = sqlx::query(task::OPEN_ALL)
             .bind(conversation.0)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
             .fetch_all(&self.pool)
             .await
             .map_err(of_read)?;

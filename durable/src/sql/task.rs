@@ -51,7 +51,7 @@ pub(crate) const CHILDREN_OF: &str = concat!(
 /// All tasks of a conversation that have not ended.
 pub(crate) const OPEN_ALL: &str = concat!(
     columns!(),
-    "open_work o JOIN task t ON t.id = o.id WHERE o.conversation = ? AND o.what <> 3 AND t.ended_at IS NULL ORDER BY o.id"
+    "open_work o JOIN task t ON t.id = o.id WHERE o.conversation = ? AND o.what <> 3 AND t.ended_at IS NULL ORDER BY o.id LIMIT ?"
 );
 /// Questions of all conversations that nobody has answered.
 pub(crate) const OPEN_QUESTIONS: &str = concat!(

@@ -62,7 +62,7 @@ fn stored(world: &World) -> (String, i64) {
 
 async fn left(engine: &Engine, id: ConversationId, world: &World) {
     eventually("the conversation that was left", async || {
-        let tasks = engine.tasks(id).await.unwrap();
+        let tasks = engine.tasks(id, 100).await.unwrap().tasks;
         match tasks.iter().find_map(|task| task.owns) {
             Some(child) => !view(engine, child).await.entries.is_empty(),
             None => false,
@@ -73,7 +73,7 @@ async fn left(engine: &Engine, id: ConversationId, world: &World) {
     assert_eq!(transcript(&shown.entries), ["U:go", "A1", "R:begun"]);
     assert_eq!(shown.calls[0].state, "done");
     assert_eq!(stored(world), ("completing".into(), 1));
-    let open = engine.tasks(id).await.unwrap();
+    let open = engine.tasks(id, 100).await.unwrap().tasks;
     assert!(open.iter().any(|task| task.status == "completing"));
 }
 
@@ -88,7 +88,7 @@ async fn d065_a_call_that_leaves_work_has_its_result_and_the_next_turn_waits_for
         engine.abandon().await;
         let engine = world.start().await;
         left(&engine, id, &world).await;
-        assert_eq!(engine.tasks(id).await.unwrap().len(), 4);
+        assert_eq!(engine.tasks(id, 100).await.unwrap().tasks.len(), 4);
         engine.abandon().await;
     }
     let engine = world.start().await;

@@ -30,6 +30,19 @@ pub struct Convert<'a> {
     pub grade: String,
 }
 
+/// A run's state, in the words of the wire.
+pub fn state_of(state: RunState) -> &'static str {
+    match state {
+        RunState::Preparing => "preparing",
+        RunState::Requesting => "requesting",
+        RunState::Retrying => "retrying",
+        RunState::Tools => "tools",
+        RunState::Waiting | RunState::NeedsKey => "waiting",
+        RunState::Compacting => "compacting",
+        RunState::Ending => "ending",
+    }
+}
+
 impl Convert<'_> {
     /// A snapshot.
     pub fn view(&self, view: &ConversationView) -> wire::ConversationView {
@@ -58,6 +71,9 @@ impl Convert<'_> {
                 .compaction
                 .map(|mode| mode.word().to_owned())
                 .unwrap_or_default(),
+            // Read beside it, where it is asked for.
+            tasks: None,
+            children: Vec::new(),
         }
     }
 
@@ -86,6 +102,8 @@ impl Convert<'_> {
                 .iter()
                 .map(|approval| self.approval(approval))
                 .collect(),
+            tasks: None,
+            children: Vec::new(),
         }
     }
 
@@ -94,16 +112,7 @@ impl Convert<'_> {
         let cost = self.books.cost(run);
         wire::Run {
             id: run.id.0,
-            state: match run.state {
-                RunState::Preparing => "preparing",
-                RunState::Requesting => "requesting",
-                RunState::Retrying => "retrying",
-                RunState::Tools => "tools",
-                RunState::Waiting | RunState::NeedsKey => "waiting",
-                RunState::Compacting => "compacting",
-                RunState::Ending => "ending",
-            }
-            .into(),
+            state: state_of(run.state).into(),
             started_ms: run.started_at.0,
             turns: run.turns,
             tool_calls: run.tool_calls,

@@ -9,7 +9,7 @@ use mooring_wire::{
 };
 use tonic::Status;
 
-use super::{Service, convert, session, storage};
+use super::{Service, convert, graph::Graph, session, storage};
 use crate::record::{egress, thread};
 
 /// Entries of a page where the caller does not say.
@@ -43,7 +43,10 @@ impl Service {
                     format!("there is no conversation {conversation}"),
                 )
             })?;
-        Ok(self.convert().view(&view))
+        let graph = Graph::read(&self.engine, conversation).await?;
+        let mut shown = self.convert().view(&view);
+        (shown.tasks, shown.children) = (Some(graph.tasks()), graph.children());
+        Ok(shown)
     }
 
     pub(super) async fn conversations(

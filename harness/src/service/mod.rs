@@ -5,6 +5,7 @@ mod decide;
 mod diff;
 mod explain;
 mod fork;
+mod graph;
 mod look;
 mod model;
 mod resume;

@@ -20,6 +20,8 @@ use crate::{
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 64 << 10;
+/// Tasks that are listed at once.
+const MAX_TASKS: usize = 1_000;
 /// Why a reply to a question is no answer.
 const NOT_THEIRS: &str =
     "this question is for whoever asked for the run, or needs the role Approver";
@@ -166,14 +168,17 @@ impl Service {
     ) -> Result<wire::TaskGraphResponse, Status> {
         let conversation = ConversationId(request.conversation);
         self.view_of(conversation, 0).await?;
-        let tasks = self.engine.tasks(conversation).await.map_err(session)?;
+        let graph = self.engine.tasks(conversation, MAX_TASKS).await;
+        let graph = graph.map_err(session)?;
         Ok(wire::TaskGraphResponse {
-            tasks: tasks.iter().map(task).collect(),
+            tasks: graph.tasks.iter().map(task).collect(),
+            more: graph.more,
         })
     }
 }
 
-fn task(task: &TaskView) -> wire::Task {
+/// A task as it is shown.
+pub fn task(task: &TaskView) -> wire::Task {
     wire::Task {
         id: task.task.0,
         owner: task.owner.map_or(0, |owner| owner.0),

@@ -206,7 +206,7 @@ async fn told(engine: &Engine, id: ConversationId) -> Vec<String> {
 async fn owned(engine: &Engine, id: ConversationId) -> ConversationId {
     let mut found = None;
     eventually("the owned conversation", async || {
-        let tasks = engine.tasks(id).await.unwrap();
+        let tasks = engine.tasks(id, 100).await.unwrap().tasks;
         found = tasks.iter().find_map(|task| task.owns);
         match found {
             Some(id) => !view(engine, id).await.entries.is_empty(),
