@@ -252,6 +252,15 @@ pub struct SendArgs {
     /// The model of a new conversation, by its name in the Workspace.
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// What a new conversation has, by the names that `mooring status --output json`
+    /// lists, with commas; without this it has all.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "conversation"
+    )]
+    pub extensions: Vec<String>,
     /// Makes a repeated call find the first one's answer instead of sending again.
     #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,

@@ -8,6 +8,7 @@ use crate::{
     context::Item,
     engine::Engine,
     error::SessionError,
+    extension,
     id::{ConversationId, EntryId},
     ledger::{Change, Statement},
     message::Message,
@@ -56,12 +57,13 @@ impl Engine {
         })?;
         let id = session.counters.conversation();
         let at = session.now();
-        let title = fork.settings.get("title").and_then(Value::as_str);
+        let settings = extension::narrowed(&parent.settings, fork.settings);
+        let title = settings.get("title").and_then(Value::as_str);
         let mut batch = Batch::default();
         batch.insert_conversation(&ConversationRow {
             id,
             title: title.unwrap_or_default().to_owned(),
-            settings: fork.settings.clone(),
+            settings: settings.clone(),
             model: fork.model.unwrap_or(parent.model),
             last_at: at,
             origin: Origin {
@@ -99,7 +101,7 @@ impl Engine {
         }
         let changes = vec![Change::ConversationCreated {
             conversation: id,
-            settings: fork.settings,
+            settings,
         }];
         let mut extra = session.ports.ledger.statements(at, &changes);
         extra.extend(fork.extra);

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     document::DocumentChange,
+    hook::Hook,
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::{Part, ToolSchema},
     submission::Requester,
@@ -208,9 +209,14 @@ pub trait Tool: Send + Sync {
     }
 }
 
-/// The tools that a conversation may see at this moment.
+/// The tools that a conversation may see at this moment, and the hooks around them.
 pub trait Toolbox: Send + Sync {
     /// In the order in which the model is told of them. `settings` are the
     /// conversation's; null asks for all that there are.
     fn tools(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>>;
+
+    /// What looks at each call before and after it runs, in order.
+    fn hooks(&self, _conversation: ConversationId, _settings: &Value) -> Vec<Arc<dyn Hook>> {
+        Vec::new()
+    }
 }

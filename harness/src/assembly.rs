@@ -18,17 +18,17 @@ use crate::{
     books::Books,
     boundary::{Boundary, Outside},
     error::Error,
+    extension::{self, Tools},
     first_checkout::FirstCheckout,
     gate::PolicyGate,
     git::{self, Gateway},
     mcp::{self, Servers},
     metrics::Metrics,
     model::{Catalog, KeyStore, Limits},
-    prompt::Sections,
     record,
     sandbox::{Link, State},
     service::Service,
-    tools::{BuiltIn, Hands, Tools},
+    tools::Hands,
     workspace::Source,
 };
 
@@ -125,6 +125,12 @@ impl Assembly {
             outside: source.is_of_cluster().then(|| outside.clone()),
             limits: mcp::Limits::default(),
         });
+        let extensions = extension::built_in(&extension::Parts {
+            hands: hands.clone(),
+            gate: gate.clone(),
+            git: git.clone(),
+            servers: servers.clone(),
+        });
         let books = Books::new(
             source.clone(),
             catalog.clone(),
@@ -141,18 +147,12 @@ impl Assembly {
             Ports {
                 models: catalog.clone(),
                 tools: Arc::new(Tools {
-                    built_in: BuiltIn::new(&hands),
-                    servers: servers.clone(),
+                    source: source.clone(),
+                    extensions: extensions.clone(),
                 }),
                 gate: gate.clone(),
                 ledger: books.clone(),
-                prompt: Arc::new(Sections {
-                    source: source.clone(),
-                    link: link.clone(),
-                    servers: servers.clone(),
-                    hands: hands.clone(),
-                    git: git.clone(),
-                }),
+                prompt: extensions.clone(),
             },
         )
         .await?;
@@ -175,6 +175,7 @@ impl Assembly {
             books,
             metrics,
             servers,
+            extensions,
             started: clock.now(),
             clock,
             project,

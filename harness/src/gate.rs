@@ -151,6 +151,27 @@ impl PolicyGate {
         known
     }
 
+    /// The canonical path of a file of the project that the model may read without a
+    /// question; `None` where there is none. An error where the sandbox does not answer.
+    pub(crate) async fn readable(
+        &self,
+        path: &str,
+        base: Option<&str>,
+    ) -> Result<Option<String>, String> {
+        let workspace = self.hands.source.current();
+        let facts = mooring_policy::read(&mooring_policy::Call {
+            tool: "read",
+            action: Action::Read { path },
+        });
+        let known = self.look_up(&facts, base).await;
+        let Some(found) = known.paths.get(path) else {
+            return Err("the sandbox does not answer".into());
+        };
+        let is_file = found.exists && found.in_project && found.kind == "file";
+        let allowed = decide(&workspace.rules, &facts, &known).verdict == Verdict::Allow;
+        Ok((is_file && allowed).then(|| found.canonical.clone()))
+    }
+
     fn granted(
         &self,
         call: &Call,

@@ -2,7 +2,7 @@
 //! file, and runs no command itself.
 //!
 //! It binds the engine (`mooring-durable`) to models ([`model`]), the policy
-//! (`gate`), the sandbox (`sandbox`, `tools`), the world (`boundary`), the Workspace ([`workspace`]),
+//! (`gate`), the sandbox (`sandbox`, `tools`, `extension`), the world (`boundary`), the Workspace ([`workspace`]),
 //! its own records (`record`, `books`) and its callers (`service`), and runs on
 //! one machine (`run`) or in a cluster ([`cluster`]).
 
@@ -14,6 +14,7 @@ mod card;
 mod clients;
 pub mod cluster;
 mod error;
+mod extension;
 mod first_checkout;
 mod gate;
 pub mod git;
@@ -21,7 +22,6 @@ mod mcp;
 mod members;
 mod metrics;
 pub mod model;
-mod prompt;
 pub mod record;
 mod retention;
 mod run;

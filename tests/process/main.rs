@@ -5,6 +5,7 @@ mod boundary;
 mod branches;
 mod clients;
 mod demo;
+mod extensions;
 mod gateway;
 mod hosts;
 mod large;

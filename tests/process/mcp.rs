@@ -299,9 +299,7 @@ async fn a_result_that_is_too_long_for_the_model_is_kept_whole_in_the_sandbox() 
     let script = "announce: false\nturns:\n\
                   - calls: [{tool: mcp__bad__long, arguments: {}}]\n\
                   - text: Seen.\n";
-    // The file lies beside the project.
-    let policy = format!("{ALLOW}\nexternalDirectory: allow");
-    let project = project("- {name: bad, command: [python3, bad.py]}", &policy, script);
+    let project = project("- {name: bad, command: [python3, bad.py]}", ALLOW, script);
     std::fs::write(project.path("bad.py"), BAD).unwrap();
     let mut client = project.client().await;
     let conversation = project.submit(&mut client, 0, "go").await;

@@ -37,6 +37,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,
         (None, true) => 0,
+        (None, false) if !args.extensions.is_empty() => 0,
         (None, false) => last_conversation(&connection)
             .await?
             .map_or(0, |last| last.id),
@@ -58,6 +59,7 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
         .into(),
         autonomous: args.autonomous,
         model: args.model.clone().unwrap_or_default(),
+        extensions: args.extensions.clone(),
         ..SubmitRequest::default()
     };
     let submit = || {

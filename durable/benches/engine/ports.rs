@@ -15,7 +15,7 @@ use mooring_durable::{
     model::{
         Model, ModelError, ModelRequest, ModelResponse, Models, PartialSink, RequestContext, Usage,
     },
-    prompt::{Prompt, Section},
+    prompt::{Prompt, Rendered, Section},
     tool::{
         Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult,
         Toolbox,
@@ -199,10 +199,15 @@ impl Ledger for Bench {
 
 #[async_trait]
 impl Prompt for Bench {
-    async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
-        Ok(vec![Section {
+    async fn sections(
+        &self,
+        _conversation: ConversationId,
+        _settings: &Value,
+    ) -> Result<Rendered, String> {
+        let section = Section {
             name: "role".into(),
             text: "You look at programs.".into(),
-        }])
+        };
+        Ok(vec![section].into())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     error::SessionError,
     id::{ConversationId, Millis, SubmissionId, TaskId},
     model::{ModelError, ModelResponse},
-    prompt::Section,
+    prompt::Rendered,
     registry::Mode,
     session::{Full, Session},
     store::line::{Refused, Request},
@@ -44,7 +44,7 @@ impl From<SessionError> for Over {
 pub(super) enum Effect {
     Prepared {
         ticket: u64,
-        sections: Result<Vec<Section>, String>,
+        rendered: Result<Rendered, String>,
     },
     Responded {
         ticket: u64,
@@ -386,10 +386,10 @@ impl Actor {
         let (mut looks, mut passed) = (false, false);
         for effect in effects {
             match effect {
-                Effect::Prepared { ticket, sections } if self.preparing == Some(ticket) => {
+                Effect::Prepared { ticket, rendered } if self.preparing == Some(ticket) => {
                     self.preparing = None;
                     if self.state.run.as_ref().is_some_and(|run| !run.ending()) {
-                        self.prepared(sections).await?;
+                        self.prepared(rendered).await?;
                     }
                 }
                 Effect::Responded { ticket, response }

@@ -8,6 +8,7 @@ use crate::{
     consent::{Consent, consent},
     debts::{execution, hash_of},
     gate::{Approval, Verdict},
+    hook,
     id::{ConversationId, Hash, SubmissionId, TaskId},
     message::ToolCall,
     session::Session,
@@ -114,6 +115,16 @@ impl Proposal {
         {
             return Decided::Refused { call, text };
         }
+        let hooks = self
+            .session
+            .ports
+            .tools
+            .hooks(self.conversation, &self.settings);
+        let check = |arguments: &Value| self.session.schemas.check(&declaration.schema, arguments);
+        let mut call = match hook::before(&hooks, call, check).await {
+            Ok(call) => call,
+            Err((call, text)) => return Decided::Refused { call, text },
+        };
         let verdict = self.session.ports.gate.decide(&call, &self.approvals).await;
         let consent = consent(verdict.clone(), &call.arguments_hash, &self.approvals);
         if matches!(consent, Consent::Run { .. }) {
@@ -139,7 +150,7 @@ impl Proposal {
 }
 
 impl Call {
-    fn hashed(mut self) -> Call {
+    pub(crate) fn hashed(mut self) -> Call {
         self.arguments_hash = hash_of(&self.arguments);
         self
     }

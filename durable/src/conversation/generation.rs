@@ -18,7 +18,7 @@ use crate::{
     ledger::{AttemptEnd, Run, RunOutcome, RunState},
     message::{Message, Part, ToolSchema},
     model::{Model, ModelError, ModelRequest, ModelResponse, Purpose, RequestContext},
-    prompt::Section,
+    prompt::Rendered,
     retry::{ATTEMPTS, RECOVERIES, deadline},
     section,
     sql::{attempt::Attempt, entry::kind},
@@ -60,16 +60,17 @@ impl Actor {
         let ticket = self.ticket();
         self.preparing = Some(ticket);
         let (prompt, id) = (self.session.ports.prompt.clone(), self.id);
+        let settings = self.state.row.settings.clone();
         self.effect(
             async move {
                 Effect::Prepared {
                     ticket,
-                    sections: prompt.sections(id).await,
+                    rendered: prompt.sections(id, &settings).await,
                 }
             },
             move || Effect::Prepared {
                 ticket,
-                sections: Err("it panicked".into()),
+                rendered: Err("it panicked".into()),
             },
         );
     }
@@ -86,7 +87,7 @@ impl Actor {
     /// Pins a request and sends it.
     pub(super) async fn prepared(
         &mut self,
-        sections: Result<Vec<Section>, String>,
+        rendered: Result<Rendered, String>,
     ) -> Result<(), Over> {
         let model_name = self.state.row.model.clone();
         let Some(model) = self.session.ports.models.resolve(&model_name) else {
@@ -104,8 +105,11 @@ impl Actor {
         let options = model.options();
         let mut step = self.step("request");
         let context = self.context().await?;
-        let change = match sections {
-            Ok(sections) => section::change(context.sections(), &sections),
+        let change = match rendered {
+            Ok(rendered) => {
+                let sections = rendered.after(context.sections());
+                section::change(context.sections(), &sections)
+            }
             Err(error) => {
                 tracing::warn!(conversation = %step.state.row.id, error, "the prompt is sent as it was: its sections cannot be rendered");
                 None

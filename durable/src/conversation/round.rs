@@ -14,6 +14,7 @@ use super::{
 use crate::{
     consent::Consent,
     document::{DocumentChange, DocumentError},
+    hook,
     id::Millis,
     ledger::{CallOutcome, RunOutcome, RunState},
     read::output_of,
@@ -221,13 +222,19 @@ impl Actor {
         let cancel = CancellationToken::new();
         let ticket = self.ticket();
         let code = code(cancel.clone());
+        let settings = &self.state.row.settings;
+        let hooks = self.session.ports.tools.hooks(self.id, settings);
+        let called = call.clone();
         let running = Running { call, cancel };
         self.work
             .insert(ordinal, Work::Executing { ticket, running });
         self.executing_since.get_or_insert(self.session.now());
         self.effect(
             async move {
-                let end = code.await;
+                let mut end = code.await;
+                if let Ok(ended) = end {
+                    end = Ok(hook::after(&hooks, &called, ended).await);
+                }
                 Effect::Ended {
                     ticket,
                     ordinal,

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::SessionError,
+    extension,
     id::{ConversationId, RequestId, TaskId},
     ledger::{CallOutcome, Change, Statement},
     sql::{
@@ -446,7 +447,9 @@ impl Step {
                 background = delegate.background;
                 let id = self.counters.conversation();
                 child.conversation = Some(id);
-                let title = delegate.settings.get("title").and_then(Value::as_str);
+                let own = delegate.settings.clone();
+                let settings = extension::narrowed(&self.state.row.settings, own);
+                let title = settings.get("title").and_then(Value::as_str);
                 let model = match delegate.model.as_str() {
                     "" => self.state.row.model.clone(),
                     name => name.to_owned(),
@@ -454,7 +457,7 @@ impl Step {
                 self.batch.insert_conversation(&ConversationRow {
                     id,
                     title: title.unwrap_or_default().to_owned(),
-                    settings: delegate.settings.clone(),
+                    settings: settings.clone(),
                     model,
                     last_at: at,
                     origin: Origin {
@@ -469,7 +472,7 @@ impl Step {
                 });
                 self.changes.push(Change::ConversationCreated {
                     conversation: id,
-                    settings: delegate.settings.clone(),
+                    settings: settings.clone(),
                 });
             }
             Work::Call { .. } => {}

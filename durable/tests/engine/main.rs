@@ -13,6 +13,7 @@ mod completing;
 mod damage;
 mod disk;
 mod documents;
+mod extensions;
 mod inbox;
 mod model;
 mod on_the_way;

@@ -11,7 +11,6 @@ use mooring_durable::{
     Engine,
     document::{DocumentChange, DocumentKind, ForkPolicy, History, Op, Scope},
     id::ConversationId,
-    prompt::Section,
     tool::Tool,
 };
 use serde_json::{Value, json};
@@ -298,7 +297,7 @@ impl Servers {
         &self,
         conversation: ConversationId,
         visible: impl Fn(&str) -> bool,
-    ) -> Option<Section> {
+    ) -> Option<String> {
         let servers = self.list();
         if servers.is_empty() {
             return None;
@@ -352,10 +351,7 @@ impl Servers {
                 ));
             }
         }
-        (!lines.is_empty()).then(|| Section {
-            name: "mooring.mcp".into(),
-            text: lines.join("\n"),
-        })
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 }
 

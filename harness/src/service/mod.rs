@@ -25,6 +25,7 @@ use mooring_durable::{
     Engine,
     clock::Clock,
     error::SessionError,
+    extension::Extensions,
     id::{ConversationId, Millis},
     view::ConversationView,
 };
@@ -70,6 +71,8 @@ pub struct Service {
     pub books: Arc<Books>,
     /// Servers whose tools are offered.
     pub servers: Arc<Servers>,
+    /// What conversations may have.
+    pub extensions: Arc<Extensions>,
     /// Figures for operators.
     pub metrics: Arc<Metrics>,
     /// The engine's clock.

@@ -165,6 +165,7 @@ impl Service {
             cost_today_micros: recorded.cost_today_micros,
             tokens_today: recorded.tokens_today,
             mcp: self.servers.reports().iter().map(server).collect(),
+            extensions: self.extensions.names(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use mooring_durable::{
     error::SubmitError,
+    extension,
     id::{ConversationId, RequestId, SubmissionId},
     message::Part,
     submission::{AbortScope, Input, Requester, Submission, SubmissionState, Submitted, WhenBusy},
@@ -175,13 +176,29 @@ impl Service {
                         return Ok(conversation);
                     }
                 }
-                let settings = json!({ "title": title(content) });
+                let mut settings = json!({ "title": title(content) });
+                if !request.extensions.is_empty() {
+                    settings[extension::SETTING] = self.known(&request.extensions)?.into();
+                }
                 self.engine
                     .create_conversation(&self.model_of(request), settings, Vec::new())
                     .await
                     .map_err(session)
             }
             id => Ok(ConversationId(id)),
+        }
+    }
+
+    /// Names of extensions, all of which there are.
+    fn known(&self, names: &[String]) -> Result<Vec<String>, Status> {
+        let known = self.extensions.names();
+        match names.iter().find(|name| !known.contains(name)) {
+            None => Ok(names.to_vec()),
+            Some(name) => {
+                let known = known.join(", ");
+                let text = format!("there is no extension {name}; there are {known}");
+                Err(status(Code::Invalid, text))
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use mooring_durable::{
     Engine,
     id::{ConversationId, TaskId},
     message::{Part, ToolSchema},
-    tool::{Call, Replay, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult, Toolbox},
+    tool::{Call, Replay, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult},
 };
 use mooring_wire::sandbox::{
     ReleaseRequest, SignalRequest, sandbox_client::SandboxClient, signal_request::Signal,
@@ -34,7 +34,6 @@ use checkout::Checkout;
 use crate::{
     boundary::Boundary,
     first_checkout::FirstCheckout,
-    mcp::Servers,
     sandbox::{Link, State},
     workspace::Source,
 };
@@ -82,7 +81,7 @@ impl Hands {
         let _ = self.engine.set(engine);
     }
 
-    fn engine(&self) -> Option<&Engine> {
+    pub(crate) fn engine(&self) -> Option<&Engine> {
         self.engine.get()
     }
 
@@ -235,96 +234,34 @@ fn object(required: &[&str], properties: Value) -> Value {
     })
 }
 
-/// The built-in tools, less those that the policy hides.
-pub struct BuiltIn {
-    source: Arc<Source>,
-    tools: Vec<Arc<dyn Tool>>,
+/// Tools that read and change files.
+pub fn files(hands: &Arc<Hands>) -> Vec<Arc<dyn Tool>> {
+    vec![
+        act::in_sandbox(look::Read, hands),
+        act::in_sandbox(file::Write, hands),
+        act::in_sandbox(file::Edit, hands),
+        act::in_sandbox(look::Grep, hands),
+        act::in_sandbox(look::Find, hands),
+        act::in_sandbox(look::Ls, hands),
+    ]
 }
 
-impl BuiltIn {
-    /// All of them, with `hands` to act with.
-    pub fn new(hands: &Arc<Hands>) -> BuiltIn {
-        BuiltIn {
-            source: hands.source.clone(),
-            tools: vec![
-                act::in_sandbox(look::Read, hands),
-                act::in_sandbox(file::Write, hands),
-                act::in_sandbox(file::Edit, hands),
-                act::in_sandbox(bash::Bash, hands),
-                act::in_sandbox(look::Grep, hands),
-                act::in_sandbox(look::Find, hands),
-                act::in_sandbox(look::Ls, hands),
-                Arc::new(todo::Todo),
-                Arc::new(ask::AskUser),
-                Arc::new(ask::SleepUntil),
-                Arc::new(subagent::Subagent(hands.source.clone())),
-            ],
-        }
-    }
+/// The tool that runs commands.
+pub fn commands(hands: &Arc<Hands>) -> Vec<Arc<dyn Tool>> {
+    vec![act::in_sandbox(bash::Bash, hands)]
 }
 
-/// Whether a conversation with these settings is offered a tool.
-fn offered(name: &str, settings: &Value) -> bool {
-    let listed = settings.get("tools").and_then(Value::as_array);
-    let apart = match name {
-        // A subagent does its work itself.
-        "subagent" => settings.get("subagent").is_some(),
-        _ => false,
-    };
-    !apart && listed.is_none_or(|listed| listed.iter().any(|it| it == name))
+/// The tool that keeps a conversation's plan.
+pub fn plan() -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(todo::Todo)]
 }
 
-impl Toolbox for BuiltIn {
-    fn tools(&self, _conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
-        let workspace = self.source.current();
-        self.tools
-            .iter()
-            .filter(|tool| {
-                let name = tool.declaration().schema.name;
-                workspace.rules.tool_visible(&name) && offered(&name, settings)
-            })
-            .cloned()
-            .collect()
-    }
+/// Tools that wait for a person or a time.
+pub fn waiting() -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(ask::AskUser), Arc::new(ask::SleepUntil)]
 }
 
-/// The built-in tools and those of servers.
-pub struct Tools {
-    /// The built-in ones.
-    pub built_in: BuiltIn,
-    /// Those of servers.
-    pub servers: Arc<Servers>,
-}
-
-impl Toolbox for Tools {
-    fn tools(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
-        let mut tools = self.built_in.tools(conversation, settings);
-        let workspace = self.built_in.source.current();
-        let visible = |name: &str| workspace.rules.tool_visible(name) && offered(name, settings);
-        tools.extend(self.servers.tools(conversation, visible));
-        tools
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_conversation_is_offered_what_it_can_use() {
-        for (name, settings, wanted) in [
-            ("bash", json!({}), true),
-            ("ask_user", json!({}), true),
-            ("subagent", json!({}), true),
-            ("bash", json!({"thread": "7"}), true),
-            ("ask_user", json!({"thread": "7"}), true),
-            ("subagent", json!({"thread": "7"}), true),
-            ("ask_user", json!({"subagent": true}), true),
-            ("subagent", json!({"subagent": true}), false),
-            ("read", json!({"subagent": true, "tools": ["read"]}), true),
-            ("bash", json!({"subagent": true, "tools": ["read"]}), false),
-        ] {
-            assert_eq!(offered(name, &settings), wanted, "{name} {settings}");
-        }
-    }
+/// The tool that lets another agent work.
+pub fn subagents(source: &Arc<Source>) -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(subagent::Subagent(source.clone()))]
 }

@@ -13,7 +13,7 @@ use mooring_durable::{
         Model, ModelError, ModelRequest, ModelResponse, Models, PartialSink, Purpose,
         RequestContext,
     },
-    prompt::{Prompt, Section},
+    prompt::{Prompt, Rendered, Section},
     tool::{
         Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, ToolResult,
         Toolbox,
@@ -209,10 +209,14 @@ impl Models for Held {
 
 #[async_trait]
 impl Prompt for Held {
-    async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
+    async fn sections(
+        &self,
+        _conversation: ConversationId,
+        _settings: &Value,
+    ) -> Result<Rendered, String> {
         let text = self.0.lock().unwrap().section.clone();
         let name = "role".into();
-        Ok(vec![Section { name, text }])
+        Ok(vec![Section { name, text }].into())
     }
 }
 

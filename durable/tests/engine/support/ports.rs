@@ -20,7 +20,7 @@ use mooring_durable::{
         Model, ModelError, ModelRequest, ModelResponse, Models, PartialSink, Purpose,
         RequestContext, Usage,
     },
-    prompt::{Prompt, Section},
+    prompt::{Prompt, Rendered, Section},
     tool::{Call, OutputSink, Replay, Start, Tool, ToolDeclaration, ToolEnd, ToolFailure, Toolbox},
     wait::Settled,
 };
@@ -348,11 +348,15 @@ impl Gate for TestGate {
 pub struct TestPrompt(pub Mutex<Vec<Section>>, pub Mutex<bool>);
 #[async_trait]
 impl Prompt for TestPrompt {
-    async fn sections(&self, _conversation: ConversationId) -> Result<Vec<Section>, String> {
+    async fn sections(
+        &self,
+        _conversation: ConversationId,
+        _settings: &Value,
+    ) -> Result<Rendered, String> {
         if *self.1.lock().unwrap() {
             Err("broken".into())
         } else {
-            Ok(self.0.lock().unwrap().clone())
+            Ok(self.0.lock().unwrap().clone().into())
         }
     }
 }

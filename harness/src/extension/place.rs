@@ -1,28 +1,21 @@
-//! What the model is told before anybody speaks.
+//! Where the model works: the project, the sandbox, what commands reach.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mooring_crds::{Verdict, policy::Table};
-use mooring_durable::{
-    id::ConversationId,
-    prompt::{Prompt, Section},
-};
+use mooring_durable::{extension::Extension, id::ConversationId, prompt::Section};
+use serde_json::Value;
 
-use crate::{git::Gateway, mcp::Servers, sandbox::Link, tools::Hands, workspace::Source};
+use super::own;
+use crate::{git::Gateway, tools::Hands};
 
 /// How long a request waits for a sandbox that is not reached yet.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Sections from the Workspace and the sandbox.
-pub struct Sections {
-    /// The Workspace in use.
-    pub source: Arc<Source>,
-    /// The sandbox.
-    pub link: Arc<Link>,
-    /// Servers whose tools are offered.
-    pub servers: Arc<Servers>,
-    /// Which files a conversation works on.
+/// Tells the model where it is.
+pub(super) struct Place {
+    /// The sandbox, the Workspace, and which files a conversation works on.
     pub hands: Arc<Hands>,
     /// The repository, where commands reach one.
     pub git: Arc<Gateway>,
@@ -58,13 +51,18 @@ fn network(egress: &Table) -> String {
 }
 
 #[async_trait]
-impl Prompt for Sections {
-    async fn sections(&self, conversation: ConversationId) -> Result<Vec<Section>, String> {
+impl Extension for Place {
+    async fn sections(
+        &self,
+        conversation: ConversationId,
+        _settings: &Value,
+    ) -> Result<Vec<Section>, String> {
+        let hands = &self.hands;
         // A sandbox that is just starting is worth a moment: the first request of
         // a conversation should know where it is.
-        let _ = tokio::time::timeout(PATIENCE, self.link.reached()).await;
-        let workspace = self.source.current();
-        let mut place = match self.link.status() {
+        let _ = tokio::time::timeout(PATIENCE, hands.link.reached()).await;
+        let workspace = hands.source.current();
+        let mut place = match hands.link.status() {
             // Not known yet: the section as it was stays.
             None => return Err("the sandbox has not been reached yet".into()),
             Some(status) => format!(
@@ -83,7 +81,7 @@ impl Prompt for Sections {
             ),
         };
         // Where there is none its calls are told why.
-        if let Ok(Some(checkout)) = self.hands.checkout(conversation).await {
+        if let Ok(Some(checkout)) = hands.checkout(conversation).await {
             place.push_str(&format!(
                 "This conversation has a git worktree of its own, {}, on the branch {}: commands \
                  begin there, and paths are relative to it. Commit there what shall stay. ",
@@ -95,19 +93,7 @@ impl Prompt for Sections {
              an error with the reason: then go on without it or say what you need. When you are \
              done, answer briefly with what you did and what you verified.",
         );
-        let mut sections = vec![Section {
-            name: "mooring.place".into(),
-            text: place,
-        }];
-        if !workspace.spec.instructions.trim().is_empty() {
-            sections.push(Section {
-                name: "mooring.instructions".into(),
-                text: workspace.spec.instructions.clone(),
-            });
-        }
-        let visible = |name: &str| workspace.rules.tool_visible(name);
-        sections.extend(self.servers.section(conversation, visible).await);
-        Ok(sections)
+        Ok(own(place))
     }
 }
 
