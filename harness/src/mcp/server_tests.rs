@@ -138,7 +138,7 @@ impl Kept {
     fn new(port: u16, replay: McpReplay) -> Kept {
         let limits = Limits {
             start: Duration::from_secs(10),
-            call: Duration::from_millis(300),
+            call: Duration::from_secs(2),
             message: 1 << 20,
             tools: 50,
             pause: Duration::from_millis(10),
@@ -247,7 +247,7 @@ async fn a_call_has_a_clear_end_whatever_the_server_does() {
         (
             McpReplay::Never,
             "hang",
-            "error: It did not answer within 0 s",
+            "error: It did not answer within 2 s",
         ),
         (
             McpReplay::Never,
