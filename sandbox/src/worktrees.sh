@@ -3,7 +3,7 @@
 # DIR, NAME, BRANCH (empty before the first), FROM (a folder whose state is taken over).
 # Lines that begin with `mooring ` are for the daemon, the rest is git's own.
 set -u
-g() { git -c core.hooksPath=/dev/null -c advice.detachedHead=false "$@"; }
+g() { git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c advice.detachedHead=false "$@"; }
 refuse() { echo "mooring refused $1"; exit 3; }
 known() { g rev-parse -q --verify "$1^{commit}"; }
 
@@ -56,11 +56,45 @@ add() {
   echo "mooring branch $BRANCH"
 }
 
+# Takes the marks away by which git looks past changes (assume-unchanged, skip-worktree),
+# but for files that a sparse checkout leaves out, in the index that is in the environment.
+unmark() {
+  marked=$(mktemp) || return 1
+  g ls-files -z -v | while IFS= read -r -d '' line; do
+    name=${line#??}
+    case $line in
+      [Ss]*) [ -e "$name" ] || [ -L "$name" ] || continue ;;
+      [[:lower:]]*) ;;
+      *) continue ;;
+    esac
+    printf '%s\0' "$name"
+  done > "$marked"
+  g update-index --no-skip-worktree -z --stdin < "$marked" &&
+    g update-index --no-assume-unchanged -z --stdin < "$marked"
+  unmarked=$?
+  rm -f -- "$marked"
+  return "$unmarked"
+}
+
+# What git sees of changes in a worktree, on a copy of its index without such marks.
+changes() {
+  index=$(mktemp) || return 1
+  own=$(g rev-parse --git-path index) || return 1
+  # Without an index of its own, all is told as deleted: nothing is taken for kept.
+  if [ -e "$own" ]; then cp -- "$own" "$index" || return 1; else rm -f -- "$index"; fi
+  export GIT_INDEX_FILE="$index"
+  unmark && g status --porcelain --untracked-files=all --no-renames > "$index.seen"
+  changed=$?
+  wc -l < "$index.seen"
+  rm -f -- "$index" "$index.seen"
+  return "$changed"
+}
+
 look() {
   uncommitted=0
   heads=
   if [ -e "$DIR/.git" ]; then
-    uncommitted=$(cd "$DIR" && g status --porcelain --untracked-files=all --no-renames | wc -l) ||
+    uncommitted=$(cd "$DIR" && changes) ||
       refuse "git status failed"
     heads=$(cd "$DIR" && known HEAD)
   fi

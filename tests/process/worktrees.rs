@@ -298,3 +298,23 @@ fn without_a_commit_a_call_is_told_why_there_is_no_worktree() {
         told(&sent)
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_git_was_told_not_to_see_keeps_its_worktree() {
+    let project = project();
+    let mut client = project.client().await;
+    for mark in ["--assume-unchanged", "--skip-worktree"] {
+        let text =
+            format!("run git update-index {mark} greeting.txt; echo precious > greeting.txt");
+        let conversation = project.submit(&mut client, 0, &text).await;
+        project.idle(&mut client, conversation).await;
+        let kept = remove(&project, conversation);
+        let text = told(&kept);
+        assert!(
+            !kept.status.success() && text.contains("1 file not committed"),
+            "{mark}: {text}"
+        );
+        let file = worktree(&project, conversation).join("greeting.txt");
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "precious\n");
+    }
+}
