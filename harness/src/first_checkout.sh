@@ -13,7 +13,11 @@ if [ ! -e "$mark" ]; then
   git init -q .
   : > "$mark"
 fi
-git remote get-url origin > /dev/null 2>&1 || git remote add origin "$MOORING_REPO_URL"
+# There is one of an earlier try, whose address may have been wrong.
+if [ "$(git config remote.origin.url)" != "$MOORING_REPO_URL" ]; then
+  git remote set-url origin "$MOORING_REPO_URL" 2> /dev/null \
+    || git remote add origin "$MOORING_REPO_URL"
+fi
 filter=
 if [ -n "$MOORING_REPO_PARTIAL" ]; then
   git config core.repositoryformatversion 1
