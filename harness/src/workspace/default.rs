@@ -142,22 +142,24 @@ mod tests {
         mooring_policy::decide(&rules, &facts, &mooring_policy::NoEnvironment::default()).verdict
     }
 
+    fn otherwise<'a>(scripts: &[&'a str], wanted: Verdict) -> Vec<(&'a str, Verdict)> {
+        let decided = scripts.iter().map(|script| (*script, verdict(script)));
+        decided.filter(|(_, verdict)| *verdict != wanted).collect()
+    }
+
     #[test]
     fn ordinary_work_runs_without_a_question() {
         let allowed: Vec<&str> = scripts(include_str!("scripts/allowed.txt")).collect();
         assert!(allowed.len() >= 240, "{}", allowed.len());
-        for script in allowed {
-            assert_eq!(verdict(script), Verdict::Allow, "{script}");
-        }
+        assert_eq!(otherwise(&allowed, Verdict::Allow), []);
     }
 
     /// What the policy's contract asks about by itself: code that is not bash, words
     /// that come from elsewhere, variables that change what a command does.
     #[test]
     fn what_is_asked_about_is_known() {
-        for script in scripts(include_str!("scripts/asked.txt")) {
-            assert_eq!(verdict(script), Verdict::Ask, "{script}");
-        }
+        let asked: Vec<&str> = scripts(include_str!("scripts/asked.txt")).collect();
+        assert_eq!(otherwise(&asked, Verdict::Ask), []);
     }
 
     #[test]
