@@ -370,7 +370,7 @@ mod tests {
             database: folder.path().join("mooring.db"),
             project: folder.path().to_owned(),
             scripts: folder.path().to_owned(),
-            source: Arc::new(Source::open(None, fallback).unwrap()),
+            source: Arc::new(Source::open(None, fallback, None).unwrap()),
             keys: Arc::new(KeyStore::new()),
             link: Link::new(place, true),
             outside: Outside::new(crate::boundary::Reach::default()),

@@ -12,7 +12,7 @@ use crate::{
     git,
     model::KeyStore,
     sandbox::{Daemon, Link, Place, Remote},
-    workspace::{Source, default_workspace},
+    workspace::{Agreed, Source, default_workspace},
 };
 
 /// How a harness is started.
@@ -87,7 +87,11 @@ pub async fn run(launch: Launch) -> Result<(), Error> {
         .map(|n| n.to_string_lossy().into_owned());
     let keys = Arc::new(KeyStore::new());
     let fallback = default_workspace(&name.unwrap_or_default(), |key| keys.has(key));
-    let source = Arc::new(Source::open(launch.workspace.clone(), fallback)?);
+    let source = Arc::new(Source::open(
+        launch.workspace.clone(),
+        fallback,
+        Some(Agreed::of(&launch.state)),
+    )?);
     let script_folder = launch.workspace.as_ref().and_then(|path| path.parent());
     let place = match &launch.remote {
         Some(remote) => Place::Remote(remote.clone()),

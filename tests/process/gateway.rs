@@ -62,7 +62,7 @@ impl Met {
              models: [{{name: r, provider: rehearsal}}]\n  policy: {{{policy}}}\n"
         );
         std::fs::write(&file, text).unwrap();
-        let source = Source::open(Some(file), default_workspace("x", |_| false)).unwrap();
+        let source = Source::open(Some(file), default_workspace("x", |_| false), None).unwrap();
         let gateway = Gateway::new(Parts {
             source: Arc::new(source),
             world: Arc::new(Loopback),

@@ -162,7 +162,7 @@ impl Kept {
         };
         let means = Means {
             link: Link::new(place, false),
-            source: Arc::new(Source::open(None, default_workspace("x", |_| false)).unwrap()),
+            source: Arc::new(Source::open(None, default_workspace("x", |_| false), None).unwrap()),
             keys: Arc::new(KeyStore::new()),
             outside: None,
             limits,

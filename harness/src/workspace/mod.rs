@@ -1,5 +1,6 @@
 //! The Workspace in use: loaded, watched, replaced without a restart.
 
+mod agreed;
 mod default;
 mod loosened;
 
@@ -13,6 +14,7 @@ use mooring_crds::{Workspace, WorkspaceSpec, read_workspace};
 use mooring_policy::Rules;
 use tokio::sync::watch;
 
+pub use agreed::Agreed;
 pub use default::default_workspace;
 pub use loosened::loosened;
 
@@ -90,29 +92,39 @@ pub struct Source {
     origin: Origin,
     current: watch::Sender<Arc<Loaded>>,
     pending: RwLock<Pending>,
+    /// Of a file alone.
+    agreed: Option<Agreed>,
 }
 
 impl Source {
-    /// Reads the Workspace at `path`, or takes `fallback` where there is no path.
-    pub fn open(path: Option<PathBuf>, fallback: Workspace) -> Result<Source, Error> {
-        let (origin, workspace) = match path {
-            Some(path) => {
-                let workspace = read(&path)?;
-                (Origin::File(path), workspace)
-            }
-            None => (Origin::Default, fallback),
+    /// Reads the Workspace at `path`, or takes `fallback` where there is no path. What
+    /// the file permits beyond its version in `agreed` waits for a yes.
+    pub fn open(
+        path: Option<PathBuf>,
+        fallback: Workspace,
+        agreed: Option<Agreed>,
+    ) -> Result<Source, Error> {
+        let Some(path) = path else {
+            return Ok(Source::new(Origin::Default, fallback, None));
         };
-        Ok(Source::new(origin, workspace))
+        // Wrong in a new process is an error: whoever starts it is told.
+        let workspace = read(&path)?;
+        let before = agreed.as_ref().and_then(|agreed| agreed.read(&path));
+        let source = Source::new(Origin::File(path), before.unwrap_or(workspace), agreed);
+        source.keep();
+        source.reload(None);
+        Ok(source)
     }
 
     /// A Workspace of the cluster; [`Source::replace`] brings its changes.
     pub fn of_cluster(workspace: Workspace) -> Source {
-        Source::new(Origin::Cluster, workspace)
+        Source::new(Origin::Cluster, workspace, None)
     }
 
-    fn new(origin: Origin, workspace: Workspace) -> Source {
+    fn new(origin: Origin, workspace: Workspace, agreed: Option<Agreed>) -> Source {
         Source {
             origin,
+            agreed,
             current: watch::Sender::new(Arc::new(Loaded::new(workspace))),
             pending: RwLock::new(Pending::None),
         }
@@ -164,6 +176,7 @@ impl Source {
                 } else if lines.is_empty() || accepted == Some(new.digest.as_str()) {
                     tracing::info!(digest = %new.digest, "the Workspace has changed and is in use");
                     self.current.send_replace(Arc::new(new));
+                    self.keep();
                     Pending::None
                 } else {
                     Pending::NeedsYes {
@@ -174,6 +187,14 @@ impl Source {
             }
         };
         self.set_pending(pending);
+    }
+
+    /// Keeps the version in use as the one that is agreed to.
+    fn keep(&self) {
+        if let (Some(agreed), Some(file)) = (&self.agreed, self.path()) {
+            let current = self.current();
+            agreed.keep(file, &current.name, &current.spec);
+        }
     }
 
     /// Takes a changed Workspace of the cluster, whatever it permits: whoever
@@ -266,5 +287,58 @@ pub fn check_policy(workspace: &Workspace, name: &str) -> Result<(), Error> {
                 .collect::<Vec<_>>()
                 .join("; ")
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKS: &str = "\
+apiVersion: mooring.dev/v1alpha1
+kind: Workspace
+metadata: {name: w}
+spec:
+  models: [{name: rehearsal, provider: rehearsal, model: ''}]
+  policy:
+    bash: {'touch *': TOUCH}
+";
+
+    #[test]
+    fn what_a_changed_file_permits_waits_for_a_yes_in_the_next_process_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("w.yaml");
+        let write = |verdict: &str| {
+            std::fs::write(&file, ASKS.replace("TOUCH", verdict)).expect("written");
+        };
+        let open = |file: &PathBuf| {
+            let agreed = Agreed::of(folder.path());
+            let fallback = default_workspace("x", |_| false);
+            Source::open(Some(file.clone()), fallback, Some(agreed)).expect("it is right")
+        };
+        write("deny");
+        let denied = open(&file).current().digest.clone();
+        write("allow");
+        for _ in 0..2 {
+            let source = open(&file);
+            assert_eq!(source.current().digest, denied);
+            assert!(matches!(source.pending(), Pending::NeedsYes { .. }));
+        }
+        // A yes is for the next process as well, and so is what permits less.
+        let source = open(&file);
+        let Pending::NeedsYes { digest, .. } = source.pending() else {
+            panic!("it waits")
+        };
+        source.reload(Some(&digest));
+        assert_eq!(open(&file).current().digest, digest);
+        write("ask");
+        let asked = open(&file).current().digest.clone();
+        assert_ne!(asked, digest);
+        write("allow");
+        assert_eq!(open(&file).current().digest, asked);
+        // Another file is the choice of whoever names it.
+        let other = folder.path().join("other.yaml");
+        std::fs::copy(&file, &other).expect("copied");
+        assert_eq!(open(&other).current().digest, digest);
     }
 }
