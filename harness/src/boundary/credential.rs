@@ -16,6 +16,7 @@ use mooring_durable::{
 };
 use ring::hmac;
 use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// How long a good secret waits for its execution: after a restart of the harness
 /// commands may speak before their calls are attached again.
@@ -39,6 +40,7 @@ pub struct Origin {
 struct Known {
     origin: Origin,
     notes: BTreeSet<String>,
+    ended: CancellationToken,
 }
 
 /// The executions that may speak.
@@ -73,14 +75,30 @@ impl Credentials {
                     autonomous: call.autonomous,
                 },
                 notes: BTreeSet::new(),
+                ended: CancellationToken::new(),
             });
         self.changed.notify_waiters();
         Some(secret)
     }
 
-    /// The execution was released.
+    /// The execution was released: its connections end, whoever holds them by now.
     pub fn end(&self, execution: &str) {
-        self.known().remove(execution);
+        if let Some(known) = self.known().remove(execution) {
+            known.ended.cancel();
+        }
+    }
+
+    /// Returns once the execution has been released.
+    pub fn ended(&self, origin: &Origin) -> WaitForCancellationFutureOwned {
+        let known = self.known();
+        let ended = known.get(&origin.execution).map(|it| it.ended.clone());
+        ended
+            .unwrap_or_else(|| {
+                let ended = CancellationToken::new();
+                ended.cancel();
+                ended
+            })
+            .cancelled_owned()
     }
 
     /// Remembers what the model is to be told when the command has ended.

@@ -156,7 +156,10 @@ impl Boundary {
                     return stranger(407).send(&connection).await;
                 };
                 let rest = read.slice(used..);
-                proxy::serve(&self, origin, (host, *port), rest, connection).await;
+                tokio::select! {
+                    () = self.credentials.ended(&origin) => {}
+                    () = proxy::serve(&self, origin.clone(), (host, *port), rest, connection) => {}
+                }
             }
             Target::Absolute(_) => {
                 let Some(origin) = self.origin(&head, "proxy-authorization").await else {
@@ -171,7 +174,10 @@ impl Boundary {
                     return stranger(401).send(&connection).await;
                 };
                 let stream = Begun::new(read, connection);
-                self.git.clone().serve(origin, stream).await;
+                tokio::select! {
+                    () = self.credentials.ended(&origin) => {}
+                    () = self.git.clone().serve(origin.clone(), stream) => {}
+                }
             }
             Target::Origin(_) => {
                 Answer::new(404, "nothing is served here")

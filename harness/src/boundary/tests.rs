@@ -219,6 +219,35 @@ async fn hosts_that_are_no_plain_names_are_refused() {
 }
 
 #[tokio::test]
+async fn connections_end_with_the_execution_that_made_them_whoever_holds_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stage = Stage::new(
+        json!({format!("a.example:{port}"): "allow"}),
+        &[format!("127.0.0.1/32:{port}")],
+        EgressLimits::default(),
+    );
+    stage.name("a.example", &[&["127.0.0.1"]]);
+    let mut tunnelled = stage.through(&format!("a.example:{port}")).await;
+    let mut git = stage.opens.open().unwrap();
+    let request = format!(
+        "GET /git/0/nothing HTTP/1.1\r\nHost: x\r\nAuthorization: {}\r\n\r\n",
+        stage.credential
+    );
+    write(&git, request.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 12];
+    let read = git.read_exact(&mut answer);
+    tokio::time::timeout(BOUND, read).await.unwrap().unwrap();
+    stage.boundary.credentials.end("abc-1");
+    for connection in [&mut tunnelled, &mut git] {
+        let mut rest = Vec::new();
+        let read = connection.read_to_end(&mut rest);
+        let ended = tokio::time::timeout(BOUND, read).await.unwrap();
+        assert!(ended.is_err(), "it is reset: {ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn names_that_lead_inside_are_refused() {
     let stage = Stage::new(json!({"*": "allow"}), &[], EgressLimits::default());
     for (addresses, text) in [
