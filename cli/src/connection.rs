@@ -16,6 +16,7 @@ use crate::cards;
 use crate::error::Error;
 use crate::keys::{self, Agreed, Destination};
 use crate::processes::{Plan, Started, start_harness};
+use mooring_harness::Remote;
 
 /// The harness's methods.
 pub type Client = HarnessClient<Channel>;
@@ -417,8 +418,14 @@ fn check_workspace(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
 fn check_sandbox(plan: &Plan, status: &StatusResponse) -> Result<(), Error> {
     let running = status.sandbox.as_ref().map_or("", |s| s.address.as_str());
     let asked = plan.sandbox.as_ref().map_or("", |remote| remote.address());
-    if !plan.sandbox_named || running == asked {
+    if !plan.sandbox_named {
         return Ok(());
+    }
+    if running == asked {
+        // Also for the next harness, whatever was kept before.
+        return plan
+            .state
+            .use_sandbox(plan.sandbox.as_ref().map(Remote::address));
     }
     let told = |address: &str| match address {
         "" => "a sandbox on this machine".to_owned(),

@@ -245,6 +245,32 @@ fn a_sandbox_with_another_certificate_is_refused_until_it_is_forgotten() {
     assert_eq!(other.project.read("a.txt"), "2\n", "{}", told(&again));
 }
 
+#[tokio::test]
+async fn what_was_meant_for_a_sandbox_that_was_forgotten_does_not_begin_here() {
+    let served = Served::start();
+    let project = Project::with_workspace(ALLOW);
+    let first = send(&project, &served.address, Some(&served.code), "run true");
+    assert!(first.status.success(), "{}", told(&first));
+    let forgotten = project.mooring(&["sandbox", "forget", &served.address]);
+    assert!(
+        told(&forgotten).contains("--sandbox local"),
+        "{}",
+        told(&forgotten)
+    );
+    project.mooring(&["stop"]);
+    let later = ["send", "--workspace", "workspace.yaml", "run touch here"];
+    let mut waits = project.spawn(&later);
+    met(|| told(&project.mooring(&["status"])).contains("is not paired with this project")).await;
+    waits.kill().unwrap();
+    waits.wait().unwrap();
+    project.mooring(&["stop"]);
+    assert!(!project.path("here").exists());
+    let local = [&later[..3], &["--sandbox", "local", later[3]]].concat();
+    let local = project.mooring(&local);
+    assert!(local.status.success(), "{}", told(&local));
+    assert!(project.path("here").exists());
+}
+
 #[test]
 fn a_command_in_a_served_sandbox_finds_neither_its_key_nor_its_port() {
     let served = Served::start();

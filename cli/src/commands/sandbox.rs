@@ -146,11 +146,17 @@ fn forget_sandbox(project: Option<&Path>, address: &str) -> Result<(), Error> {
     };
     let remote = state.remote(address)?;
     let known = remote.forget()?;
-    if state.sandbox_in_use().as_deref() == Some(address) {
-        state.use_sandbox(None)?;
-    }
     say(match known {
         true => format!("the pairing with {address} is forgotten"),
         false => format!("this project was not paired with {address}"),
-    })
+    })?;
+    // What was meant for that machine must not begin to run on this one.
+    if state.sandbox_in_use().as_deref() == Some(address) {
+        say(
+            "the project's commands still belong there and wait: pair again \
+             (--sandbox with --pairing-code), name another place with --sandbox HOST:PORT, or \
+             --sandbox local for this machine",
+        )?;
+    }
+    Ok(())
 }
