@@ -250,3 +250,73 @@ async fn a_killed_harness_comes_back_with_its_workspace_until_it_is_stopped() {
     let status = project.mooring(&["status"]);
     assert!(told(&status).contains("the default"), "{}", told(&status));
 }
+
+#[tokio::test]
+async fn what_a_changed_workspace_permits_waits_for_a_yes_past_a_harness_that_was_killed() {
+    let project = Project::with_workspace(&ASK.replace("\"rm *\": ask", "\"rm *\": deny"));
+    let send = ["send", "--workspace", "workspace.yaml", "run rm -f a.txt"];
+    let denied = project.mooring(&send);
+    assert!(told(&denied).contains("deni"), "{}", told(&denied));
+    let looser = project
+        .read("workspace.yaml")
+        .replace("\"rm *\": deny", "\"rm *\": allow");
+    std::fs::write(project.path("workspace.yaml"), looser).unwrap();
+    std::fs::write(project.path("a.txt"), "kept").unwrap();
+    project.kill_harness().await;
+    let denied = project.mooring(&send);
+    assert!(
+        told(&denied).contains("waits for a yes"),
+        "{}",
+        told(&denied)
+    );
+    project.mooring(&["stop"]);
+    project.mooring(&send);
+    assert_eq!(project.read("a.txt"), "kept");
+    let status = project.mooring(&["status"]);
+    assert!(
+        told(&status).contains("bash \"rm *\": deny becomes allow"),
+        "{}",
+        told(&status)
+    );
+}
+
+#[test]
+fn a_repeated_request_whose_run_waits_says_so_again() {
+    let project = Project::with_workspace(ASK);
+    let send = [
+        "send",
+        "--workspace",
+        "workspace.yaml",
+        "--request-id",
+        "one",
+        "run rm -f a.txt",
+    ];
+    let first = project.mooring(&send);
+    assert_eq!(first.status.code(), Some(3), "{}", told(&first));
+    let again = project.mooring(&send);
+    assert_eq!(again.status.code(), Some(3), "{}", told(&again));
+    assert!(
+        told(&again).contains("mooring approve "),
+        "{}",
+        told(&again)
+    );
+}
+
+#[test]
+fn a_run_that_waits_for_an_answer_names_the_question_and_the_command() {
+    let script = "announce: false\nturns:\n\
+                  - calls: [{tool: ask_user, arguments: {question: 'Which colour?'}}]\n\
+                  - text: Done.\n";
+    let project = Project::with_spec(
+        "models: [{name: rehearsal, provider: rehearsal, model: script.yaml}]\n\
+         policy:\n  tool: {ask_user: allow}",
+    );
+    std::fs::write(project.path("script.yaml"), script).unwrap();
+    let sent = project.mooring(&["send", "--workspace", "workspace.yaml", "ask"]);
+    assert_eq!(sent.status.code(), Some(3), "{}", told(&sent));
+    let text = told(&sent);
+    assert!(
+        text.contains("waiting for an answer to \"Which colour?\": mooring answer "),
+        "{text}"
+    );
+}

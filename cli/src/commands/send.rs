@@ -16,9 +16,10 @@ use crate::exit::Exit;
 use crate::printer::{Inputs, Printer};
 use crate::setup::{self, Asks};
 use crate::style::{Colours, Line, Style};
+use crate::text::one_line;
 use crate::view::{Event, View, is_settled};
 use crate::watching::{Watch, Watched};
-use crate::{cards, format, watching};
+use crate::{cards, format, keys, watching};
 
 /// Bytes of an input; the model's context is far smaller.
 const INPUT_MAX: u64 = 16 << 20;
@@ -34,6 +35,17 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     // The first prompt tells the model what the sandbox is like.
     connection.wait_for_sandbox().await?;
     setup::agree_to_keys(&mut connection, &args.start, Asks::Never).await?;
+    let status = &connection.status;
+    if !status.missing_keys.is_empty() {
+        let keys = keys::labels(&status.missing_keys);
+        eprintln!("mooring: {keys} is missing: the run waits for it; set it and run this again");
+    }
+    if !status.pending_workspace.is_empty() {
+        eprintln!(
+            "mooring: the changed Workspace file permits more and is not in use: it waits for \
+             a yes in `mooring dev`"
+        );
+    }
     let conversation = match (args.conversation, args.new) {
         (Some(id), _) => id,
         (None, true) => 0,
@@ -83,6 +95,10 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
     if is_settled(&response.state) {
         return sent.told_before(&connection, &response).await;
     }
+    // A repeated request finds an input that has been waiting since.
+    if let Some(exit) = sent.take(&view, Vec::new())? {
+        return Ok(exit);
+    }
     let mut told_full = false;
     loop {
         // Where nothing comes for a while, the disk may be full.
@@ -112,6 +128,9 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
                 let response = submit().await?;
                 if is_settled(&response.state) {
                     return sent.told_before(&connection, &response).await;
+                }
+                if let Some(exit) = sent.take(&view, Vec::new())? {
+                    return Ok(exit);
                 }
             }
             Some(Watched::Begun) => {}
@@ -216,24 +235,42 @@ impl<W: std::io::Write> Sent<W> {
             return Ok(Some(exit));
         }
         if !self.wait && view.waits_for_people() {
-            let ids: Vec<&str> = view.approvals.keys().map(String::as_str).collect();
-            let line = format!(
-                "waiting for {}: mooring approve {}",
-                if ids.len() == 1 {
-                    "an approval"
-                } else {
-                    "approvals"
-                },
-                ids.join(", ")
-            );
-            if self.quiet {
-                say(ids.join("\n"))?;
-            } else {
-                self.out.line(&Line::new(Style::Notice, line))?;
-            }
+            self.waits(view)?;
             return Ok(Some(Exit::Waiting));
         }
         Ok(None)
+    }
+
+    /// Prints what waits for whom, and how it is answered; quietly, the ids of approvals
+    /// and the commands that answer questions.
+    fn waits(&mut self, view: &View) -> Result<(), Error> {
+        let ids: Vec<&str> = view.approvals.keys().map(String::as_str).collect();
+        let mut lines = match (ids.as_slice(), self.quiet) {
+            ([], _) => Vec::new(),
+            (ids, true) => ids.iter().map(ToString::to_string).collect(),
+            ([id], false) => vec![format!("waiting for an approval: mooring approve {id}")],
+            (ids, false) => vec![format!(
+                "waiting for approvals: mooring approve {}",
+                ids.join(", ")
+            )],
+        };
+        for question in view.questions.values() {
+            let answer = format!("mooring answer {} TEXT", question.id);
+            lines.push(match self.quiet {
+                true => answer,
+                false => format!(
+                    "waiting for an answer to \"{}\": {answer}",
+                    one_line(&question.text, 200)
+                ),
+            });
+        }
+        if self.quiet {
+            return say(lines.join("\n"));
+        }
+        for line in lines {
+            self.out.line(&Line::new(Style::Notice, line))?;
+        }
+        Ok(())
     }
 
     /// The request id was used before and its input has ended: prints the answer
