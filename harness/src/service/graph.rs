@@ -30,16 +30,6 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// As it now stands in the file.
-    pub async fn read(engine: &Engine, conversation: ConversationId) -> Result<Graph, Status> {
-        let mut graph = Graph::default();
-        graph.read_tasks(engine, conversation).await?;
-        for id in graph.owned() {
-            graph.read_child(engine, id).await?;
-        }
-        Ok(graph)
-    }
-
     /// Reads the tasks anew, and those that work for the conversation since. Whether the
     /// tasks changed.
     pub async fn read_again(
@@ -57,6 +47,11 @@ impl Graph {
             }
         }
         Ok(before != self.graph)
+    }
+
+    /// Forgets how those stand that are not among `known`: they are read anew.
+    pub fn keep_children(&mut self, known: &BTreeSet<ConversationId>) {
+        self.children.retain(|id, _| known.contains(id));
     }
 
     async fn read_tasks(

@@ -43,7 +43,8 @@ impl Service {
                     format!("there is no conversation {conversation}"),
                 )
             })?;
-        let graph = Graph::read(&self.engine, conversation).await?;
+        let mut graph = Graph::default();
+        graph.read_again(&self.engine, conversation).await?;
         let mut shown = self.convert().view(&view);
         (shown.tasks, shown.children) = (Some(graph.tasks()), graph.children());
         Ok(shown)

@@ -80,7 +80,8 @@ impl Following {
     /// What goes on now is told first to one that comes back: what it missed of it is
     /// not kept.
     async fn resume(&mut self, id: ConversationId, after: u64) -> Result<(), Status> {
-        let graph = Graph::read(&self.engine, id).await?;
+        let mut graph = Graph::default();
+        self.read(&mut graph, id).await?;
         let change = wire::Change {
             conversation: id.0,
             tasks: Some(graph.tasks()),
@@ -103,7 +104,8 @@ impl Following {
                     let (id, sequence) = (view.conversation, view.sequence);
                     if self.is_watched(id) {
                         let mut shown = self.convert().view(&view);
-                        if let Ok(graph) = Graph::read(&self.engine, id).await {
+                        let mut graph = Graph::default();
+                        if self.read(&mut graph, id).await.is_ok() {
                             (shown.tasks, shown.children) = (Some(graph.tasks()), graph.children());
                             self.know(id, graph);
                         }
@@ -177,7 +179,7 @@ impl Following {
     ) -> Option<wire::Change> {
         let mut graph = self.graphs.remove(&id).unwrap_or_default();
         let known = graph.owned();
-        let changed = graph.read_again(&self.engine, id).await.ok()?;
+        let changed = self.read(&mut graph, id).await.ok()?;
         let mut children: Vec<wire::Child> = child.into_iter().collect();
         let new = graph.children().into_iter().filter(|child| {
             let id = ConversationId(child.conversation);
@@ -192,6 +194,21 @@ impl Following {
             children,
             ..wire::Change::default()
         })
+    }
+
+    /// Reads a graph anew; whether it changed. Who is new in it is followed first and
+    /// read then: what such a one did in between comes in no frame.
+    async fn read(&mut self, graph: &mut Graph, id: ConversationId) -> Result<bool, Status> {
+        let known = graph.owned();
+        let mut changed = graph.read_again(&self.engine, id).await?;
+        let mut followed = known.clone();
+        while self.conversation.is_some() && graph.owned() != followed {
+            followed = graph.owned();
+            self.watch.also(followed.clone());
+            graph.keep_children(&known);
+            changed |= graph.read_again(&self.engine, id).await?;
+        }
+        Ok(changed)
     }
 
     /// Keeps a graph, as long as something goes on, and follows whoever is in it.
