@@ -47,6 +47,22 @@ fn told(status: StatusResponse) -> Harness {
     Harness::Told(Box::new(status))
 }
 
+/// What is found of a Workspace that runs; a test names what it has otherwise.
+fn findings<'a>(names: &'a Names, pods: &'a Pods, harness: &'a Harness) -> Findings<'a> {
+    Findings {
+        names,
+        generation: Some(1),
+        problems: &[],
+        run_state: RunState::Running,
+        pods,
+        error: None,
+        pending_approvals: Some(0),
+        harness,
+        only_warn: false,
+        policy_digest: Some("d"),
+    }
+}
+
 #[test]
 fn what_the_harness_says_decides_where_both_pods_are_up() {
     let names = names();
@@ -148,18 +164,7 @@ fn what_the_harness_says_decides_where_both_pods_are_up() {
             "older",
         ),
     ] {
-        let findings = Findings {
-            names: &names,
-            generation: Some(1),
-            problems: &[],
-            run_state: RunState::Running,
-            pods: &pods,
-            error: None,
-            pending_approvals: Some(0),
-            harness: &harness,
-            only_warn: false,
-            policy_digest: Some("d"),
-        };
+        let findings = findings(&names, &pods, &harness);
         let status = conclude(&findings, &WorkspaceStatus::default());
         assert_eq!(find(&status, type_), expected);
         assert_eq!(find(&status, condition::READY), ready);
@@ -211,16 +216,8 @@ fn a_network_that_only_warns_is_told_of_and_the_workspace_is_ready() {
         ),
     ] {
         let findings = Findings {
-            names: &names,
-            generation: Some(1),
-            problems: &[],
-            run_state: RunState::Running,
-            pods: &pods,
-            error: None,
-            pending_approvals: Some(0),
-            harness: &harness,
             only_warn,
-            policy_digest: Some("d"),
+            ..findings(&names, &pods, &harness)
         };
         let status = conclude(&findings, &WorkspaceStatus::default());
         assert_eq!(find(&status, condition::READY), ready);
@@ -239,18 +236,7 @@ fn what_was_told_last_stays_while_the_harness_is_silent() {
     };
     let mut status = WorkspaceStatus::default();
     for harness in [told(good()), Harness::Silent] {
-        let findings = Findings {
-            names: &names,
-            generation: Some(1),
-            problems: &[],
-            run_state: RunState::Running,
-            pods: &pods,
-            error: None,
-            pending_approvals: Some(0),
-            harness: &harness,
-            only_warn: false,
-            policy_digest: Some("d"),
-        };
+        let findings = findings(&names, &pods, &harness);
         status = conclude(&findings, &status);
         assert_eq!(status.conversations, Some(2));
         let usage = status.usage.clone().expect("it was told");
@@ -410,17 +396,14 @@ fn conditions_follow_from_what_is_there() {
     ] {
         let names = names();
         let pods = Pods { harness, sandbox };
+        let harness = told(good());
         let findings = Findings {
-            names: &names,
             generation: Some(3),
             problems,
             run_state,
-            pods: &pods,
             error,
             pending_approvals: Some(2),
-            harness: &told(good()),
-            only_warn: false,
-            policy_digest: Some("d"),
+            ..findings(&names, &pods, &harness)
         };
         let status = conclude(&findings, &WorkspaceStatus::default());
         assert_eq!(find(&status, condition::READY), ready, "{what}");
@@ -452,16 +435,9 @@ fn conditions_of_others_are_left_to_them() {
         sandbox: up(),
     };
     let findings = Findings {
-        names: &names,
-        generation: Some(1),
-        problems: &[],
-        run_state: RunState::Running,
-        pods: &pods,
-        error: None,
         pending_approvals: None,
-        harness: &Harness::NotAsked,
-        only_warn: false,
         policy_digest: None,
+        ..findings(&names, &pods, &Harness::NotAsked)
     };
     let status = conclude(&findings, &before);
     assert!(
