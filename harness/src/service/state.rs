@@ -1,7 +1,7 @@
 //! What the harness says of itself, and what it is told to keep in mind.
 
 use mooring_durable::id::ConversationId;
-use mooring_wire::harness as wire;
+use mooring_wire::{harness as wire, sandbox::StatusResponse};
 use tonic::Status;
 
 use super::{Service, session, storage};
@@ -73,40 +73,36 @@ impl Service {
             Pending::NeedsYes { digest, lines } => (digest, lines, String::new()),
             Pending::Wrong(error) => (String::new(), Vec::new(), error),
         };
+        let reached = |status: &StatusResponse, egress: Egress| wire::status_response::Sandbox {
+            reachable: true,
+            grade: status.grade.clone(),
+            missing: status.missing.clone(),
+            egress: egress.word().into(),
+            ..Default::default()
+        };
         let mut sandbox = match self.link.state() {
-            State::Ready(status) => wire::status_response::Sandbox {
-                reachable: true,
-                grade: status.grade.clone(),
-                missing: status.missing.clone(),
-                egress: match status.grade.as_str() {
-                    "not-isolated" => Egress::Unknown.word().into(),
-                    _ => Egress::Denied.word().into(),
-                },
-                ..Default::default()
-            },
+            State::Ready(status) => {
+                let egress = match status.grade.as_str() {
+                    "not-isolated" => Egress::Unknown,
+                    _ => Egress::Denied,
+                };
+                reached(&status, egress)
+            }
             State::Unproved {
                 status,
                 reason,
                 egress,
             } => wire::status_response::Sandbox {
-                reachable: true,
-                grade: status.grade.clone(),
-                missing: status.missing.clone(),
                 warning: reason,
-                egress: egress.word().into(),
-                ..Default::default()
+                ..reached(&status, egress)
             },
             State::Refused {
                 status,
                 reason,
                 egress,
             } => wire::status_response::Sandbox {
-                reachable: true,
-                grade: status.grade.clone(),
-                missing: status.missing.clone(),
                 error: reason,
-                egress: egress.word().into(),
-                ..Default::default()
+                ..reached(&status, egress)
             },
             State::Down { since, error } => wire::status_response::Sandbox {
                 reachable: false,
