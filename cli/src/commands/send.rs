@@ -129,9 +129,6 @@ pub async fn run(project: Option<&Path>, args: SendArgs) -> Result<Exit, Error> 
                 if is_settled(&response.state) {
                     return sent.told_before(&connection, &response).await;
                 }
-                if let Some(exit) = sent.take(&view, Vec::new())? {
-                    return Ok(exit);
-                }
             }
             Some(Watched::Begun) => {}
             Some(Watched::Lost { pause }) => {
