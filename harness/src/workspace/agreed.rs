@@ -2,11 +2,17 @@
 //! changed file permits in addition waits for a yes, also where the process has ended
 //! in between.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use mooring_crds::{Workspace, WorkspaceSpec};
 use mooring_wire::private_file;
 use serde::{Deserialize, Serialize};
+
+use super::Loaded;
+use crate::error::Error;
 
 /// Where the agreed version is kept.
 #[derive(Debug)]
@@ -31,24 +37,35 @@ impl Agreed {
     }
 
     /// The version of `file`; `None` where none is kept.
-    pub fn read(&self, file: &Path) -> Option<Workspace> {
-        let text = std::fs::read(&self.path).ok()?;
-        match serde_json::from_slice::<Record>(&text) {
-            Ok(record) => (record.file == file).then(|| Workspace::new(&record.name, record.spec)),
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the agreed Workspace cannot be read");
-                None
-            }
-        }
+    ///
+    /// # Errors
+    /// When there is a record that cannot be read: without it nobody would be asked.
+    pub fn read(&self, file: &Path) -> Result<Option<Workspace>, Error> {
+        let wrong = |why: String| {
+            Error::Workspace(format!(
+                "{} cannot be read: {why}; it tells what of {} was agreed to: look at what \
+                 that file permits, and remove the record to agree to all of it",
+                self.path.display(),
+                file.display()
+            ))
+        };
+        let text = match std::fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(wrong(error.to_string())),
+        };
+        let record: Record =
+            serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        Ok((record.file == file).then(|| Workspace::new(&record.name, record.spec)))
     }
 
-    /// Keeps a version of `file`. Where that fails, the next process asks about what
-    /// this one has taken already.
-    pub fn keep(&self, file: &Path, name: &str, spec: &WorkspaceSpec) {
+    /// Keeps a version of `file`. Where that fails, the next process asks about what it
+    /// permits beyond the one that was kept last.
+    pub fn keep(&self, file: &Path, version: &Loaded) {
         let record = Record {
             file: file.to_owned(),
-            name: name.to_owned(),
-            spec: spec.clone(),
+            name: version.name.clone(),
+            spec: version.spec.clone(),
         };
         let json = serde_json::to_vec(&record).expect("a spec is always JSON");
         if let Err(error) = private_file::write(&self.path, &json) {

@@ -109,9 +109,12 @@ impl Source {
         };
         // Wrong in a new process is an error: whoever starts it is told.
         let workspace = read(&path)?;
-        let before = agreed.as_ref().and_then(|agreed| agreed.read(&path));
+        let before = match &agreed {
+            Some(agreed) => agreed.read(&path)?,
+            None => None,
+        };
         let source = Source::new(Origin::File(path), before.unwrap_or(workspace), agreed);
-        source.keep();
+        source.keep(&source.current());
         source.reload(None);
         Ok(source)
     }
@@ -175,8 +178,8 @@ impl Source {
                     Pending::None
                 } else if lines.is_empty() || accepted == Some(new.digest.as_str()) {
                     tracing::info!(digest = %new.digest, "the Workspace has changed and is in use");
+                    self.keep(&new);
                     self.current.send_replace(Arc::new(new));
-                    self.keep();
                     Pending::None
                 } else {
                     Pending::NeedsYes {
@@ -189,11 +192,10 @@ impl Source {
         self.set_pending(pending);
     }
 
-    /// Keeps the version in use as the one that is agreed to.
-    fn keep(&self) {
+    /// Keeps a version as the one that is agreed to.
+    fn keep(&self, version: &Loaded) {
         if let (Some(agreed), Some(file)) = (&self.agreed, self.path()) {
-            let current = self.current();
-            agreed.keep(file, &current.name, &current.spec);
+            agreed.keep(file, version);
         }
     }
 
@@ -336,6 +338,16 @@ spec:
         assert_ne!(asked, digest);
         write("allow");
         assert_eq!(open(&file).current().digest, asked);
+        // A record that cannot be read is no agreement to all that the file permits.
+        let record = folder.path().join("workspace.agreed.json");
+        let kept = std::fs::read(&record).expect("it is kept");
+        std::fs::write(&record, "{").expect("written");
+        let fallback = default_workspace("x", |_| false);
+        let agreed = Some(Agreed::of(folder.path()));
+        let error = Source::open(Some(file.clone()), fallback, agreed).err();
+        let error = error.expect("it is refused").to_string();
+        assert!(error.contains("remove the record"), "{error}");
+        std::fs::write(&record, kept).expect("written");
         // Another file is the choice of whoever names it.
         let other = folder.path().join("other.yaml");
         std::fs::copy(&file, &other).expect("copied");
