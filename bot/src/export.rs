@@ -68,6 +68,6 @@ fn too_large(conversation: i64, name: &str, limit: usize) -> String {
     format!(
         "Conversation {conversation} is larger than the {limit} that a file may have here. \
          `mooring export {conversation} -o {name}`, in the project's folder on the machine of its harness, \
-         writes it whatever its size; in a cluster the backups of the workspace hold it."
+         writes it whatever its size."
     )
 }
