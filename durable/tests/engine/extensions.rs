@@ -256,9 +256,8 @@ impl Hook for Looks {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hooks_change_and_refuse_calls_before_the_gate_and_results_before_they_are_committed() {
-    let world = World::new();
+/// One extension: a tool `act`, and a hook that looks at its calls.
+fn looking() -> Arc<Extensions> {
     let extensions = Arc::new(Extensions::default());
     let tool = TestTool::new("act", Replay::Never, |call, _, _, _| async move {
         done(&format!("did {}", call.arguments["text"]))
@@ -269,6 +268,13 @@ async fn hooks_change_and_refuse_calls_before_the_gate_and_results_before_they_a
         section: Mutex::new(Some("look")),
     };
     extensions.put("looks", Arc::new(set));
+    extensions
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hooks_change_and_refuse_calls_before_the_gate_and_results_before_they_are_committed() {
+    let world = World::new();
+    let extensions = looking();
     let decided: Arc<Mutex<Vec<Value>>> = Arc::default();
     let heard = decided.clone();
     world.gate(move |call, _| {
@@ -345,16 +351,7 @@ async fn hooks_change_and_refuse_calls_before_the_gate_and_results_before_they_a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approval_is_of_the_arguments_that_a_hook_gave_and_is_found_again_after_a_crash() {
     let world = World::new();
-    let extensions = Arc::new(Extensions::default());
-    let tool = TestTool::new("act", Replay::Never, |call, _, _, _| async move {
-        done(&format!("did {}", call.arguments["text"]))
-    });
-    let set = Set {
-        tools: vec![tool],
-        hooks: vec![Arc::new(Looks)],
-        section: Mutex::new(Some("look")),
-    };
-    extensions.put("looks", Arc::new(set));
+    let extensions = looking();
     world.gate(|_, _| ask("rule"));
     calling(&world, &[("act", "change")]);
     let engine = open(&world, &extensions).await;
