@@ -16,6 +16,11 @@ pub struct Address {
 }
 
 impl Address {
+    /// Whether both are at one host, asked in one way.
+    pub fn is_at(&self, other: &Address) -> bool {
+        (self.tls, &self.host, self.port) == (other.tls, &other.host, other.port)
+    }
+
     /// Reads `https://host[:port]/path`; `None` where it is none, or has a user name,
     /// a query or a fragment.
     pub fn parse(url: &str) -> Option<Address> {

@@ -8,7 +8,11 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
-use hyper::{Request, Response, body::Incoming};
+use hyper::{
+    HeaderMap, Method, Request, Response,
+    body::Incoming,
+    header::{self, HeaderValue},
+};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 
@@ -93,6 +97,34 @@ where
     });
     let answer = sender.send_request(request).await;
     answer.map_err(|error| unreachable(at, error))
+}
+
+/// A request to a host, with these fields and those that every request has.
+pub fn request(
+    at: &Address,
+    method: Method,
+    path: &str,
+    fields: HeaderMap,
+    body: Body,
+) -> Result<Request<Body>, Failure> {
+    let request = Request::builder().method(method).uri(path).body(body);
+    let mut request = request.map_err(|error| unreachable(at, error))?;
+    let host = HeaderValue::from_str(&at.authority()).map_err(|error| unreachable(at, error))?;
+    *request.headers_mut() = fields;
+    request.headers_mut().insert(header::HOST, host);
+    request
+        .headers_mut()
+        .insert(header::USER_AGENT, user_agent());
+    Ok(request)
+}
+
+/// What the harness calls itself: some hosts answer otherwise to what is no git.
+fn user_agent() -> HeaderValue {
+    HeaderValue::from_static(concat!(
+        "git/2.45 (mooring ",
+        env!("CARGO_PKG_VERSION"),
+        ")"
+    ))
 }
 
 /// The host is not reached, or not safely.

@@ -201,11 +201,9 @@ impl Gateway {
         let addresses = addresses_of(&repo);
         let address = addresses.get(number)?.clone();
         let own = addresses.first()?;
-        let same_host =
-            (address.tls, &address.host, address.port) == (own.tls, &own.host, own.port);
         let secret = repo.credentials_secret_ref;
         Some(Repository {
-            secret: secret.filter(|_| same_host).map(|it| it.name),
+            secret: secret.filter(|_| address.is_at(own)).map(|it| it.name),
             address,
             own: number == 0,
         })

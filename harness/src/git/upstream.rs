@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::{
     address::{Address, Service},
-    connector::{Answered, Connector, timely, unreachable},
+    connector::{self, Answered, Connector, timely, unreachable},
     credential::{Credential, Source},
 };
 
@@ -369,17 +369,10 @@ impl Upstream {
             true => self.patience.push,
             false => self.patience.answer,
         };
-        let mut request = Request::builder()
-            .method(&method)
-            .uri(path)
-            .body(body)
-            .map_err(|error| unreachable(at, error))?;
+        let mut request = connector::request(at, method.clone(), path, ask.fields.clone(), body)?;
         let fields = request.headers_mut();
-        fields.extend(ask.fields.clone());
         let value =
             |text: &str| HeaderValue::from_str(text).map_err(|error| unreachable(at, error));
-        fields.insert(header::HOST, value(&at.authority())?);
-        fields.insert(header::USER_AGENT, user_agent());
         let name = ask.service.name();
         if method == Method::POST {
             fields.insert(
@@ -511,15 +504,6 @@ pub fn moved_to(
         && (address.port == at.port || (address.tls && !at.tls))
         && address.tls >= at.tls;
     if same { Ok(address) } else { Err(elsewhere()) }
-}
-
-/// What the harness calls itself: some hosts answer otherwise to what is no git.
-pub fn user_agent() -> HeaderValue {
-    HeaderValue::from_static(concat!(
-        "git/2.45 (mooring ",
-        env!("CARGO_PKG_VERSION"),
-        ")"
-    ))
 }
 
 /// The field that names git's protocol, where a command asks for a version of it.

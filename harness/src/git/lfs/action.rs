@@ -16,8 +16,9 @@ use serde::Deserialize;
 use super::Pointer;
 use crate::git::address::Address;
 
-/// Objects of which the way is remembered; of more, the oldest are asked for again.
-const MOST_KEPT: usize = 500;
+/// Objects of which the way is remembered, those of two questions at least; of more, the
+/// oldest are asked for again.
+const MOST_KEPT: usize = 2 * super::batch::MOST_OBJECTS;
 /// How long at most.
 const LONGEST: Duration = Duration::from_secs(600);
 /// So long before its end an address is not used any more.
@@ -98,7 +99,7 @@ impl Action {
             return None;
         }
         let mut fields = self.fields.clone();
-        if at != self.at {
+        if !at.is_at(&self.at) {
             fields.clear();
         }
         let until = self.until;
@@ -182,9 +183,10 @@ impl Actions {
         };
         let key = (repository.to_string(), object.clone(), direction);
         let mut kept = self.kept();
-        if kept.ways.insert(key.clone(), (way, until)).is_none() {
-            kept.order.push_back(key);
+        if kept.ways.insert(key.clone(), (way, until)).is_some() {
+            kept.order.retain(|known| *known != key);
         }
+        kept.order.push_back(key);
         while kept.order.len() > MOST_KEPT {
             let oldest = kept.order.pop_front();
             oldest.and_then(|oldest| kept.ways.remove(&oldest));
@@ -243,6 +245,29 @@ mod tests {
         ] {
             assert!(Action::read(given(href)).is_err(), "{href}");
         }
+    }
+
+    #[test]
+    fn all_of_a_question_are_remembered_also_when_it_is_asked_again() {
+        let actions = Actions::default();
+        let repository = Address::parse("https://git.example.com/a/b").unwrap();
+        let object = |number: usize| Pointer::new(&format!("{number:064x}"), 1).unwrap();
+        let most = crate::git::lfs::batch::MOST_OBJECTS;
+        for asked in [0..most, most..2 * most, 0..most, 2 * most..3 * most] {
+            for number in asked.clone() {
+                actions.keep(&repository, &object(number), Way::Wait);
+            }
+            let known = |number| actions.find(&repository, &object(number), Direction::Up);
+            assert!(
+                asked.clone().all(|number| known(number).is_some()),
+                "{asked:?}"
+            );
+        }
+        let first = actions.find(&repository, &object(0), Direction::Up);
+        assert!(
+            first.is_some(),
+            "what was asked for again is no older than the rest"
+        );
     }
 
     #[test]

@@ -22,8 +22,8 @@ use crate::{
     card::one_line,
     git::{
         Gateway, Repository,
-        connector::unreachable,
-        upstream::{Failure, challenges, location, user_agent},
+        connector::{self, unreachable},
+        upstream::{Failure, challenges, location},
     },
 };
 
@@ -32,7 +32,7 @@ const MOST_ASKED: usize = 1 << 20;
 /// Bytes of the host's answer.
 const MOST_TOLD: usize = 8 << 20;
 /// Objects of one question.
-pub const MOST_OBJECTS: usize = 1_000;
+pub(super) const MOST_OBJECTS: usize = 1_000;
 /// Requests that one question may take: with a credential, and where the host leads on.
 const MOST_TRIES: usize = 5;
 
@@ -328,15 +328,10 @@ impl Gateway {
         let mut tried = false;
         for _ in 0..MOST_TRIES {
             let at = learnt.moved.clone().unwrap_or(address.clone());
-            let mut request = Request::builder()
-                .method(Method::POST)
-                .uri(format!("{}/objects/batch", base(&at.path)))
-                .body(Body::from(question.clone()))
-                .map_err(|error| unreachable(&at, error))?;
+            let path = format!("{}/objects/batch", base(&at.path));
+            let body = Body::from(question.clone());
+            let mut request = connector::request(&at, Method::POST, &path, HeaderMap::new(), body)?;
             let fields = request.headers_mut();
-            let host = HeaderValue::from_str(&at.authority());
-            fields.insert(header::HOST, host.map_err(|error| unreachable(&at, error))?);
-            fields.insert(header::USER_AGENT, user_agent());
             fields.insert(header::ACCEPT, HeaderValue::from_static(KIND));
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(KIND));
             fields.insert(header::CONTENT_LENGTH, question.len().into());

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::git::{
     Gateway, Repository,
-    connector::{Answered, unreachable},
-    upstream::{Failure, location, silent, user_agent},
+    connector::{self, Answered, unreachable},
+    upstream::{Failure, location, silent},
 };
 
 /// Addresses that a host may lead on to.
@@ -150,24 +150,16 @@ impl Gateway {
         body: Body,
     ) -> Result<Request<Body>, Failure> {
         let at = &action.at;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(&action.path)
-            .body(body)
-            .map_err(|error| unreachable(at, error))?;
+        let fields = action.fields.clone();
+        let mut request = connector::request(at, method, &action.path, fields, body)?;
         let fields = request.headers_mut();
-        fields.extend(action.fields.clone());
-        let host = HeaderValue::from_str(&at.authority());
-        fields.insert(header::HOST, host.map_err(|error| unreachable(at, error))?);
-        fields.insert(header::USER_AGENT, user_agent());
         // The host itself wants its own credential, where it has given no other.
         let address = &repository.address;
         let learnt = self
             .upstream
             .learnt_of_large(address, repository.secret.as_deref());
         let own = learnt.moved.clone().unwrap_or(address.clone());
-        let same = (at.tls, &at.host, at.port) == (own.tls, &own.host, own.port);
-        if same
+        if at.is_at(&own)
             && !fields.contains_key(header::AUTHORIZATION)
             && let Some(field) = learnt.field_for(&own, address)
         {
