@@ -94,8 +94,8 @@ impl Opened {
         None
     }
 
-    /// The objects that the push brings of the kind and size that `wanted` says, among the
-    /// first `most`. The error is for people.
+    /// The objects that the push brings of the kind and size that `wanted` says; an error
+    /// where it brings more than `most` in all. The error is for people.
     pub fn pushed(
         &self,
         most: usize,
@@ -103,7 +103,10 @@ impl Opened {
     ) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
         for place in &self.places[..self.pushed] {
-            for id in place.iter().map_err(told)?.take(most) {
+            for (count, id) in place.iter().map_err(told)?.enumerate() {
+                if count >= most {
+                    return Err(format!("it brings more than {most} objects"));
+                }
                 let id = id.map_err(told)?;
                 if let Ok(Some(header)) = place.try_header(&id)
                     && wanted(header.kind, header.size)
