@@ -23,11 +23,9 @@ pub async fn follow(link: Arc<Link>, boundary: Arc<Boundary>) {
     let mut pause = Duration::from_millis(20);
     loop {
         let there = changes
-            .wait_for(|state| match state {
-                State::Ready(status)
-                | State::Unproved { status, .. }
-                | State::Refused { status, .. } => !status.tunnel_address.is_empty(),
-                State::Down { .. } => false,
+            .wait_for(|state| {
+                let status = state.status();
+                status.is_some_and(|status| !status.tunnel_address.is_empty())
             })
             .await
             .is_ok();

@@ -150,7 +150,7 @@ impl Mirror {
             let name = self.service.books.approval_id(approval);
             match known.get(&name) {
                 None => self.show(&name, approval).await?,
-                Some(shown) if phase(shown).is_none() => self.tell(&name, approval).await?,
+                Some(shown) if phase(shown).is_none() => self.tell(&name, approval, None).await?,
                 Some(_) => {}
             }
         }
@@ -168,11 +168,12 @@ impl Mirror {
             let Some(approval) = self.approval(name).await? else {
                 continue;
             };
+            let executed = self.executed(&approval).await?;
+            if ended || executed.is_some() {
+                self.tell(name, &approval, executed).await?;
+            }
             if ended {
-                self.tell(name, &approval).await?;
                 self.name_the_winner(shown, &approval).await;
-            } else if self.executed(&approval).await?.is_some() {
-                self.tell(name, &approval).await?;
             }
         }
         Ok(())
@@ -191,7 +192,7 @@ impl Mirror {
         found.map_err(|error| error.to_string())
     }
 
-    /// Makes the object of an approval.
+    /// Makes the object of an approval that waits.
     async fn show(&self, name: &str, approval: &gate::Approval) -> Result<(), String> {
         let members = self.service.source.current().spec.members.clone();
         let made = object::of(&self.workspace, &self.owner, name, approval, &members);
@@ -201,12 +202,16 @@ impl Mirror {
             Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
             Err(error) => return Err(format!("{name}: {error}")),
         }
-        self.tell(name, approval).await
+        self.tell(name, approval, None).await
     }
 
-    /// Writes where an approval stands.
-    async fn tell(&self, name: &str, approval: &gate::Approval) -> Result<(), String> {
-        let executed = self.executed(approval).await?;
+    /// Writes where an approval stands, and its call where that is known.
+    async fn tell(
+        &self,
+        name: &str,
+        approval: &gate::Approval,
+        executed: Option<bool>,
+    ) -> Result<(), String> {
         let patch = json!({ "status": object::status(approval, executed) });
         let written = self
             .api

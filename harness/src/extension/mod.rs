@@ -21,7 +21,7 @@ use crate::{
     git::Gateway,
     mcp::Servers,
     tools::{self, Hands},
-    workspace::Source,
+    workspace::{Loaded, Source},
 };
 use agents::Agents;
 use place::Place;
@@ -102,7 +102,7 @@ impl Toolbox for Tools {
         let mut tools = self.extensions.tools(conversation, settings);
         tools.retain(|tool| {
             let name = tool.declaration().schema.name;
-            workspace.rules.tool_visible(&name) && offered(&name, settings)
+            visible(&workspace, settings, &name)
         });
         tools
     }
@@ -110,6 +110,11 @@ impl Toolbox for Tools {
     fn hooks(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Hook>> {
         self.extensions.hooks(conversation, settings)
     }
+}
+
+/// Whether the policy shows a tool, and a conversation with these settings is offered it.
+fn visible(workspace: &Loaded, settings: &Value, name: &str) -> bool {
+    workspace.rules.tool_visible(name) && offered(name, settings)
 }
 
 /// Whether a conversation with these settings is offered a tool.

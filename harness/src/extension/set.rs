@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use mooring_durable::{extension::Extension, id::ConversationId, prompt::Section, tool::Tool};
 use serde_json::Value;
 
-use super::{offered, own};
+use super::{own, visible};
 use crate::{mcp::Servers, workspace::Source};
 
 /// Tools that are always the same.
@@ -48,7 +48,7 @@ pub(super) struct Mcp {
 impl Extension for Mcp {
     fn tools(&self, conversation: ConversationId, settings: &Value) -> Vec<Arc<dyn Tool>> {
         let workspace = self.source.current();
-        let visible = |name: &str| workspace.rules.tool_visible(name) && offered(name, settings);
+        let visible = |name: &str| visible(&workspace, settings, name);
         self.servers.tools(conversation, visible)
     }
 
@@ -58,7 +58,7 @@ impl Extension for Mcp {
         settings: &Value,
     ) -> Result<Vec<Section>, String> {
         let workspace = self.source.current();
-        let visible = |name: &str| workspace.rules.tool_visible(name) && offered(name, settings);
+        let visible = |name: &str| visible(&workspace, settings, name);
         let text = self.servers.section(conversation, visible).await;
         Ok(text.map_or_else(Vec::new, own))
     }

@@ -82,6 +82,14 @@ impl State {
             State::Refused { .. } | State::Down { .. } => None,
         }
     }
+
+    /// What a daemon says of itself that is reached.
+    pub fn status(&self) -> Option<&Arc<StatusResponse>> {
+        match self {
+            State::Refused { status, .. } => Some(status),
+            state => state.usable(),
+        }
+    }
 }
 
 /// What the last probe of the sandbox's network showed.
@@ -166,12 +174,7 @@ impl Link {
 
     /// What the daemon said of itself when it was last reached.
     pub fn status(&self) -> Option<Arc<StatusResponse>> {
-        match &*self.state.borrow() {
-            State::Ready(status)
-            | State::Unproved { status, .. }
-            | State::Refused { status, .. } => Some(status.clone()),
-            State::Down { .. } => None,
-        }
+        self.state.borrow().status().cloned()
     }
 
     /// A client of a reached daemon; the error says why there is none.
