@@ -20,6 +20,7 @@ use crate::id::Id;
 use crate::lane::{Job, Lanes};
 use crate::member::Members;
 use crate::payload::{Channel, Interaction, Message};
+use crate::queued::News;
 use crate::rest::{Rest, RestError};
 use crate::threads::Threads;
 use crate::typing::Typing;
@@ -360,7 +361,8 @@ impl Bot {
                     && message.edited_timestamp.is_some()
                     && message.is_said()
                 {
-                    self.push(message.channel_id, Job::Edit, message);
+                    let heard = |message| Job::Heard(News::Edited(message));
+                    self.push(message.channel_id, heard, message);
                 }
             }
             "MESSAGE_DELETE" => {
@@ -416,7 +418,7 @@ impl Bot {
     fn deleted(self: &Arc<Bot>, data: &Value, messages: Vec<Id>) {
         let channel = data["channel_id"].as_str().and_then(|id| id.parse().ok());
         if let (Some(channel), false) = (channel, messages.is_empty()) {
-            self.push_if_ours(channel, Job::Delete(messages));
+            self.push_if_ours(channel, Job::Heard(News::Deleted(messages)));
         }
     }
 

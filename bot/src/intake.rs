@@ -239,8 +239,11 @@ pub async fn parts(
     author: &wire::Author,
     group: &[Message],
 ) -> (Vec<wire::Part>, Vec<String>) {
-    let mut left_out = Vec::new();
-    let mut parts: Vec<wire::Part> = text_part(&text_of(group, bot.me)).into_iter().collect();
+    let (mut parts, mut left_out) = (Vec::new(), Vec::new());
+    let text = text_of(group, bot.me);
+    if !text.is_empty() {
+        parts.push(wire::Part::text(text));
+    }
     for message in group {
         let files = &message.attachments;
         let fetched = attachment::fetch(&bot.api, place, author, message.id, files).await;
@@ -446,11 +449,6 @@ async fn say(bot: &Bot, thread: Id, message: &Message, about: &str, text: String
     if let Err(error) = send_once(&bot.api, bot.me, outgoing).await {
         tracing::warn!(%thread, %error, "could not be said");
     }
-}
-
-/// What is said, where anything is.
-fn text_part(text: &str) -> Option<wire::Part> {
-    (!text.is_empty()).then(|| wire::Part::text(text))
 }
 
 /// Who wrote a message; `None` for one who is no member of the guild.

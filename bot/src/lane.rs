@@ -26,10 +26,8 @@ pub enum Job {
     Message(Box<Message>),
     /// A message of this id was written, and its payload could not be read.
     Unread(Id),
-    /// A message's text was changed.
-    Edit(Box<Message>),
-    /// Messages were deleted.
-    Delete(Vec<Id>),
+    /// What became of messages that were read before.
+    Heard(News),
     /// Compare what waits in the thread's queue with its messages.
     Compare {
         /// Whose thread.
@@ -119,8 +117,7 @@ async fn work(bot: Arc<Bot>, channel: Id, mut jobs: mpsc::UnboundedReceiver<Job>
                 intake::live(&bot, channel, group).await;
             }
             Job::Unread(message) => intake::unread(&bot, channel, message).await,
-            Job::Edit(message) => queued::edited(&bot, channel, *message).await,
-            Job::Delete(messages) => queued::deleted(&bot, channel, messages).await,
+            Job::Heard(news) => queued::heard(&bot, channel, &news).await,
             Job::Compare { place, done } => {
                 let compared = queued::compare(&bot, &place, channel, &News::Unheard).await;
                 let _ = done.send(compared);

@@ -28,13 +28,18 @@ pub enum News {
 }
 
 impl News {
+    /// Those that it tells of.
+    fn messages(&self) -> &[Id] {
+        match self {
+            News::Unheard => &[],
+            News::Edited(message) => std::slice::from_ref(&message.id),
+            News::Deleted(gone) => gone,
+        }
+    }
+
     /// Whether it is about one of the messages.
     fn concerns(&self, messages: &[Id]) -> bool {
-        match self {
-            News::Unheard => true,
-            News::Edited(message) => messages.contains(&message.id),
-            News::Deleted(gone) => gone.iter().any(|id| messages.contains(id)),
-        }
+        matches!(self, News::Unheard) || self.messages().iter().any(|id| messages.contains(id))
     }
 
     fn is_gone(&self, message: Id) -> bool {
@@ -42,26 +47,14 @@ impl News {
     }
 }
 
-/// A message's text was changed.
-pub async fn edited(bot: &Arc<Bot>, channel: Id, message: Message) {
-    if message.edited_timestamp.is_some() {
-        let thread = message.id;
-        heard(bot, channel, &[thread], &News::Edited(Box::new(message))).await;
-    }
-}
-
-/// Messages were deleted.
-pub async fn deleted(bot: &Arc<Bot>, channel: Id, messages: Vec<Id>) {
-    heard(bot, channel, &messages.clone(), &News::Deleted(messages)).await;
-}
-
-async fn heard(bot: &Arc<Bot>, channel: Id, messages: &[Id], news: &News) {
+/// An event told something.
+pub async fn heard(bot: &Arc<Bot>, channel: Id, news: &News) {
     let Some(place) = bot.place_of(channel).await else {
         return;
     };
     // A message of the channel has the thread that was opened on it.
     let threads = match channel == place.wanted.channel {
-        true => messages,
+        true => news.messages(),
         false => &[channel],
     };
     for thread in threads {
