@@ -178,6 +178,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it is that the database is damaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Refused { code, .. } if code == "corrupt")
+    }
+
     /// The same, naming the database where that is what is damaged.
     pub fn about(self, database: &Path) -> Error {
         match self {

@@ -50,10 +50,12 @@ use crate::setup;
 pub async fn run(project: Option<PathBuf>, command: Command) -> Result<Exit, Error> {
     let project = project.as_deref();
     let done = dispatch(project, command).await;
-    done.map_err(|error| match setup::database(project) {
-        Ok(database) => error.about(&database),
-        Err(_) => error,
-    })
+    done.map_err(
+        |error| match error.is_damage().then(|| setup::database(project)) {
+            Some(Ok(database)) => error.about(&database),
+            _ => error,
+        },
+    )
 }
 
 async fn dispatch(project: Option<&Path>, command: Command) -> Result<Exit, Error> {
