@@ -182,19 +182,19 @@ impl Connection {
         R: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
     {
         let mut connection = self.clone();
-        for attempt in 0..RETRIES {
+        let mut attempt = 0;
+        loop {
             match method(connection.client()).await.map_err(Error::from) {
                 Ok(response) => return Ok(response.into_inner()),
-                Err(error) if error.is_connection_loss() => {
+                Err(error) if error.is_connection_loss() && attempt < RETRIES => {
                     // One that is about to end still answers for a moment.
                     tokio::time::sleep(LOOK_AGAIN * 10 * attempt).await;
                     connection.reopen().await?;
+                    attempt += 1;
                 }
                 Err(error) => return Err(connection.told(error)),
             }
         }
-        let last = method(connection.client()).await.map_err(Error::from);
-        Ok(last.map_err(|error| connection.told(error))?.into_inner())
     }
 
     /// What an error of the harness means for this project.

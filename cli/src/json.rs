@@ -203,6 +203,7 @@ pub fn status(status: &StatusResponse) -> Value {
         "workspace_error": status.workspace_error, "database_bytes": status.database_bytes,
         "started_ms": status.started_ms, "pid": status.pid,
         "full_since_ms": status.full_since_ms, "database_path": status.database_path,
+        "database_error": status.database_error,
         "extensions": status.extensions,
         "mcp": all(&status.mcp, |server| json!({
             "name": server.name, "place": server.place, "state": server.state,

@@ -39,6 +39,11 @@ pub fn waits(pause: Duration) -> Option<String> {
         .then(|| format!("the harness is gone again and again; the next start is in {seconds} s"))
 }
 
+/// What people at a terminal are told of a loss.
+pub fn lost(pause: Duration) -> String {
+    waits(pause).unwrap_or_else(|| "the harness is gone; starting it again".into())
+}
+
 /// What a watch delivers.
 #[derive(Debug)]
 pub enum Watched {
@@ -119,7 +124,8 @@ impl Follower {
                 1
             };
             if !error.is_connection_loss() || silent > LOSSES {
-                let error = match error.is_connection_loss() {
+                // In a cluster nobody here has started it.
+                let error = match error.is_connection_loss() && !self.connection.is_attached() {
                     true => self.lost(silent),
                     false => self.connection.told(error),
                 };

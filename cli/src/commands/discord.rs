@@ -105,17 +105,13 @@ struct Keeper {
     losses: u32,
     /// When it was last started.
     started: Instant,
-    /// Not started again before.
-    next: Instant,
 }
 
 impl Keeper {
     fn new() -> Keeper {
-        let now = Instant::now();
         Keeper {
             losses: 0,
-            started: now,
-            next: now,
+            started: Instant::now(),
         }
     }
 
@@ -127,24 +123,25 @@ impl Keeper {
             }
             return Ok(());
         }
-        if Instant::now() < self.next {
+        if self.started.elapsed() < watching::pause(self.losses + 1) {
             return Ok(());
         }
         if self.losses == 0 {
             say("The harness is gone; starting it again.")?;
         }
         self.losses += 1;
-        match connection.reopen().await {
+        let reopened = connection.reopen().await;
+        self.started = Instant::now();
+        match reopened {
             Ok(()) => say("The harness is back.")?,
             Err(error @ Error::Stopped) => return Err(error),
-            Err(error) => eprintln!("mooring: {error}"),
+            Err(error) => {
+                eprintln!("mooring: {error}");
+                if let Some(told) = watching::waits(watching::pause(self.losses + 1)) {
+                    say(told)?;
+                }
+            }
         }
-        let pause = watching::pause(self.losses + 1);
-        if let Some(told) = watching::waits(pause) {
-            say(told)?;
-        }
-        self.started = Instant::now();
-        self.next = self.started + pause;
         Ok(())
     }
 }

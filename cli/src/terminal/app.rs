@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::format::now_ms;
 use crate::style::{Line, Style};
 use crate::view::Event;
-use crate::watching::{Watch, Watched, waits};
+use crate::watching::{Watch, Watched, lost};
 
 /// Between two paints while something is going on.
 const TICK: Duration = Duration::from_millis(250);
@@ -243,9 +243,7 @@ impl App {
                 Ok(())
             }
             Some(Watched::Lost { pause }) => {
-                let told = waits(pause);
-                let told = told.unwrap_or_else(|| "the harness is gone; starting it again".into());
-                self.session.set_lost(Some(told));
+                self.session.set_lost(Some(lost(pause)));
                 Ok(())
             }
             Some(Watched::Begun | Watched::Back) => {

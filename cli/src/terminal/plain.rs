@@ -14,7 +14,7 @@ use crate::slash::{self, Typed};
 use crate::style::{Line, Style};
 use crate::text::one_line;
 use crate::view::{Event, View};
-use crate::watching::{Watch, Watched, waits};
+use crate::watching::{Watch, Watched, lost};
 
 /// Bytes of one line; a longer one is cut there.
 const LINE_MAX: u64 = 1 << 20;
@@ -252,9 +252,7 @@ impl<W: std::io::Write> Talk<W> {
                 Ok(self.out.events(&events)?)
             }
             Some(Watched::Lost { pause }) => {
-                let told = waits(pause);
-                let told = told.unwrap_or_else(|| "the harness is gone; starting it again".into());
-                let line = Line::new(Style::Dim, format!("({told})"));
+                let line = Line::new(Style::Dim, format!("({})", lost(pause)));
                 Ok(self.out.line(&line)?)
             }
             Some(Watched::Begun | Watched::Back) => Ok(()),
