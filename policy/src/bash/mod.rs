@@ -4,6 +4,7 @@
 //! Two parsers read it and have to agree; the words themselves are decoded here.
 
 mod braces;
+mod closing;
 mod decode;
 mod guard;
 mod known;
