@@ -4,6 +4,7 @@
 #![allow(dead_code)] // the support is shared with the other tests
 
 mod child;
+mod outcome;
 #[path = "../engine/support/mod.rs"]
 mod support;
 
@@ -13,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use child::Outcome;
+use outcome::Outcome;
 
 /// Runs the script in a process of its own; whether it came to its end.
 fn run(folder: &Path, crash_at: Option<&str>, log: Option<&Path>) -> bool {
