@@ -152,14 +152,14 @@ impl Session {
         }
     }
 
-    /// Whether a part is to be stored with the next commit: the first time that this
-    /// process needs it.
-    pub fn needs_part(&self, hash: &Hash) -> bool {
+    /// A commit that stores these parts, or finds them stored, stands. Not before: others
+    /// would name what a commit that fails, or a crash, leaves out.
+    pub fn parts_stand(&self, hashes: [&Hash; 2]) {
         let mut stored = self
             .stored_parts
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        stored.insert(hash.clone())
+        stored.extend(hashes.into_iter().cloned());
     }
 
     /// Whether this process has stored a part, and may name it without storing it again.

@@ -184,7 +184,8 @@ impl Actor {
         self.put_parts(&mut step, &attempt, &options_json, &tools_json);
         step.batch.put_attempt(&attempt);
         step.started(&attempt);
-        step.active().attempt = Some(Arc::new(attempt));
+        let attempt = Arc::new(attempt);
+        step.active().attempt = Some(attempt.clone());
         let filling = window.is_some_and(|window| compaction::is_filling(estimate, window));
         let summary = match filling && !step.active().progress.compacted {
             true => {
@@ -195,6 +196,7 @@ impl Actor {
         };
         step.put_generation();
         self.commit_surely(step).await?;
+        self.session.parts_stand([&attempt.options, &attempt.tools]);
         self.send(model, request);
         if let Some(summary) = summary {
             self.send_summary(summary);
@@ -220,7 +222,7 @@ impl Actor {
     /// Options and tools, where this process has not stored them already.
     fn put_parts(&self, step: &mut Step, attempt: &Attempt, options: &str, tools: &str) {
         for (hash, body) in [(&attempt.options, options), (&attempt.tools, tools)] {
-            if self.session.needs_part(hash) {
+            if !self.session.has_part(hash) {
                 step.batch.put_part(hash, body);
             }
         }
@@ -271,13 +273,8 @@ impl Actor {
                 format!("there is no model {} any more", lost.model),
             )),
             Some(_) => {
-                let refusal = self
-                    .session
-                    .ports
-                    .ledger
-                    .admit(&run, &lost.model, lost.estimate)
-                    .err();
-                refusal.map(|refusal| (Unanswered::Budget, refusal.detail))
+                let refusal = self.admit(&run, &lost.model, lost.estimate).err();
+                refusal.map(|detail| (Unanswered::Budget, detail))
             }
         };
         if let Some((reason, detail)) = refused {
