@@ -481,17 +481,20 @@ impl Engine {
         if approval.state != ApprovalState::Approved {
             return Ok(None);
         }
-        if approval.on_the_way && approval.used_at.is_some() {
+        let (reader, call) = (&self.session().reader, [approval.call.0]);
+        if !approval.on_the_way {
+            let became = reader.number(call::BECAME, &call).await?;
+            return Ok(became.map(|began| began == 1));
+        }
+        if approval.used_at.is_some() {
             return Ok(Some(true));
         }
-        let call = [approval.call.0];
-        let (reader, on_the_way) = (&self.session().reader, approval.on_the_way);
-        let began = !on_the_way && reader.number(call::BEGAN, &call).await? == Some(1);
-        if began {
-            return Ok(Some(true));
+        if reader.number(call::ENDED, &call).await? != Some(1) {
+            return Ok(None);
         }
-        let ended = reader.number(call::ENDED, &call).await? == Some(1);
-        Ok(ended.then_some(false))
+        // Used from now on it cannot be, so this is the last word.
+        let now = reader.approval(approval.task).await?;
+        Ok(Some(now.is_some_and(|now| now.used_at.is_some())))
     }
 
     /// The policy changed: every waiting call is decided anew.

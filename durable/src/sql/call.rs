@@ -43,8 +43,9 @@ pub(crate) const OWED: &str = concat!(
 pub(crate) const EXECUTIONS: &str =
     "SELECT task FROM call WHERE released = 0 OR owed_kill = 1 ORDER BY task";
 
-/// Whether the intent of a call was committed.
-pub(crate) const BEGAN: &str = "SELECT started_at IS NOT NULL FROM call WHERE task = ?";
+/// What became of a call: 1, its intent was committed; 0, it ended without.
+pub(crate) const BECAME: &str = "SELECT CASE WHEN started_at IS NOT NULL THEN 1
+ WHEN ended_at IS NOT NULL THEN 0 END FROM call WHERE task = ?";
 /// Whether a call has ended.
 pub(crate) const ENDED: &str = "SELECT ended_at IS NOT NULL FROM call WHERE task = ?";
 
