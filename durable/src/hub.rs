@@ -31,14 +31,14 @@ struct Queue {
     /// read from the file a moment before it is published.
     shown: BTreeMap<ConversationId, u64>,
     closed: bool,
+    /// Conversations that are followed beside the follower's one.
+    also: BTreeSet<ConversationId>,
 }
 
 /// One watcher's end.
 #[derive(Debug)]
 pub(crate) struct Follower {
     conversation: Option<ConversationId>,
-    /// Conversations that are followed beside that one.
-    also: Mutex<BTreeSet<ConversationId>>,
     queue: Mutex<Queue>,
     notify: Notify,
 }
@@ -56,18 +56,9 @@ impl Follower {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn follows(&self, conversation: ConversationId) -> bool {
-        let also = || {
-            let also = self.also.lock().unwrap_or_else(PoisonError::into_inner);
-            also.contains(&conversation)
-        };
-        self.conversation
-            .is_none_or(|only| only == conversation || also())
-    }
-
     /// Follows these beside its one conversation, and no others.
     pub fn also(&self, conversations: BTreeSet<ConversationId>) {
-        *self.also.lock().unwrap_or_else(PoisonError::into_inner) = conversations;
+        self.lock().also = conversations;
     }
 
     /// Waits for the next thing.
@@ -100,10 +91,12 @@ impl Follower {
     }
 
     fn send(&self, sent: &Sent) {
-        if !self.follows(sent.change.conversation) {
+        let of = sent.change.conversation;
+        let mut queue = self.lock();
+        let is_other = |only| only != of && !queue.also.contains(&of);
+        if self.conversation.is_some_and(is_other) {
             return;
         }
-        let mut queue = self.lock();
         if queue.behind.contains(&sent.change.conversation) && self.conversation.is_some() {
             // Its snapshot is not taken yet and will have this.
             drop(queue);
@@ -231,7 +224,6 @@ impl Hub {
         }
         let follower = Arc::new(Follower {
             conversation,
-            also: Mutex::default(),
             queue: Mutex::new(queue),
             notify: Notify::new(),
         });

@@ -54,6 +54,9 @@ impl Engine {
             tasks.truncate(left);
             next.extend(tasks.iter().filter_map(|task| task.owns));
             graph.tasks.extend(tasks);
+            if graph.more {
+                break;
+            }
         }
         Ok(graph)
     }

@@ -281,14 +281,6 @@ impl Reader {
         row.map_or(Ok(None), |row| row.try_get(0)).map_err(of_read)
     }
 
-    /// The first column of all rows.
-    pub async fn numbers(&self, sql: &'static str) -> Read<Vec<i64>> {
-        let rows = sqlx::query(sql).fetch_all(&self.pool).await;
-        let rows = rows.map_err(of_read)?;
-        let numbers = rows.iter().map(|row| row.try_get(0));
-        numbers.collect::<Result<_, _>>().map_err(of_read)
-    }
-
     /// Calls whose release or kill is owed, after a task.
     pub async fn owed(&self, after: TaskId, limit: i64) -> Read<Vec<(CallRow, CallOrigin, Value)>> {
         let mut connection = self.pool.acquire().await.map_err(of_read)?;

@@ -104,7 +104,8 @@ impl Engine {
 
     /// Conversations in which inputs wait for their turn.
     pub async fn queued_in(&self) -> Result<Vec<ConversationId>, SessionError> {
-        let found = self.session().reader.numbers(submission::QUEUED_IN).await?;
+        let reader = &self.session().reader;
+        let found: Vec<i64> = reader.column(submission::QUEUED_IN, &[]).await?;
         Ok(found.into_iter().map(ConversationId).collect())
     }
 

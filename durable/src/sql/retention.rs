@@ -43,9 +43,10 @@ pub(crate) const PARTS: &str = "SELECT lower(hex(hash)) FROM part WHERE hash NOT
 /// Removes parts that still nothing names: `[[entry, task], [hash, …]]`.
 pub(crate) const DROP_PARTS: [&str; 1] = ["DELETE FROM part WHERE hash IN
   (SELECT unhex(value) FROM json_each(?1, '$[1]'))
- AND NOT EXISTS (SELECT 1 FROM attempt a WHERE a.task >= (?1->>'$[0][1]') AND (a.options = part.hash OR a.tools = part.hash))
- AND NOT EXISTS (SELECT 1 FROM entry e, json_each(e.data, '$.sections') told
-  WHERE e.id > (?1->>'$[0][0]') AND e.kind = 'pi.system' AND unhex(told.value->>'hash') = part.hash)"];
+ AND hash NOT IN (SELECT options FROM attempt WHERE task >= (?1->>'$[0][1]')
+  UNION SELECT tools FROM attempt WHERE task >= (?1->>'$[0][1]')
+  UNION SELECT unhex(told.value->>'hash') FROM entry e, json_each(e.data, '$.sections') told
+   WHERE e.id > (?1->>'$[0][0]') AND e.kind = 'pi.system' AND told.value->>'hash' IS NOT NULL)"];
 
 /// Removes revisions by their pairs, and documents that ended and have none; the newest
 /// document stays, so that its id does not return.
